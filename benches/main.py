@@ -32,6 +32,7 @@ import limits as floor
 import network
 import processors
 import report
+import revision
 import ruler
 import servers
 import whole as rest
@@ -91,14 +92,13 @@ def parse_arguments():
     return arguments
 
 
-def heading(arguments, seconds):
-    commit = subprocess.run(["git", "-C", REPOSITORY, "describe", "--always", "--dirty"], capture_output=True, text=True)
+def heading(arguments, seconds, commit):
     model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
     smbd = subprocess.run(["smbd", "--version"], capture_output=True, text=True).stdout.strip()
     congestion = network.congestion_control()
     return [
-        f"# Cenote beside smbd, {datetime.date.today()}, commit {commit.stdout.strip() or 'unknown'}", "",
+        f"# Cenote beside smbd, {datetime.date.today()}, commit {commit}", "",
         f"Machine: {os.cpu_count()} processors ({model}), {memory:.0f} GiB, Linux {platform.release()}, TCP's congestion control "
         f"{congestion}; all on loopback, {processors.told()}. Peer: Debian's smbd {smbd.removeprefix('Version ')}. Mode {arguments.mode}, {seconds} s a "
         "measurement, medians of the rounds; a ratio over 1 in throughput, or under 1 in CPU, is in Cenote's favour.",
@@ -159,6 +159,8 @@ def prepare(arguments, work, notes, mode, systems):
 def main():
     servers.end_by_signal_as_by_hand()
     arguments = parse_arguments()
+    # Before the first measurement: the tree may change while it runs.
+    commit = revision.described(REPOSITORY)
     mode = modes(arguments.mode, arguments.protection)
     parts = [part for part in arguments.only if part != "rdma"]
     if parts:
@@ -232,7 +234,7 @@ def main():
         for system in systems:
             system.stop()
         servers.remove_tree(work)
-    text = report.write(out, heading(arguments, mode.seconds), mode.cells, results, limits, whole, notes)
+    text = report.write(out, heading(arguments, mode.seconds, commit), mode.cells, results, limits, whole, notes)
     print(text)
     say(f"{out}/report.md  ({time.monotonic() - began:.0f} s)")
     return 1 if failed else 0

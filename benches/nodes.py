@@ -22,6 +22,7 @@ import time
 import cells as table
 import limits
 import report
+import revision
 import ruler
 import servers
 
@@ -186,7 +187,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, help="folder for the report (default benches/results/DATE-cluster)")
     parser.add_argument("--binaries", type=pathlib.Path, default=REPOSITORY / "target/release")
     arguments = parser.parse_args()
-    commit = subprocess.run(["git", "-C", REPOSITORY, "describe", "--always", "--dirty"], capture_output=True, text=True).stdout.strip()
+    commit = revision.described(REPOSITORY)
     counts = [1, *(int(word) for word in arguments.nodes.split(","))]
     work = pathlib.Path(tempfile.mkdtemp(prefix="cenote-bench-", dir=arguments.work))
     out = arguments.out or REPOSITORY / "benches/results" / datetime.datetime.now().strftime("%Y-%m-%d-%H%M-cluster")
@@ -230,7 +231,7 @@ def main():
         servers.remove_tree(work)
     load = os.getloadavg()[2]
     lines = [
-        f"# A cluster beside one server, {datetime.date.today()}, commit {commit or 'unknown'}", "",
+        f"# A cluster beside one server, {datetime.date.today()}, commit {commit}", "",
         f"{os.cpu_count()} processors for all servers and the client together, load of the last 15 minutes {load:.1f}; signed sessions and bus; medians of "
         f"{arguments.rounds} rounds of {arguments.seconds} s.", "", " ".join(__doc__.split("\n", 2)[2].split()), "",
         *table_of(found, systems), *floor_lines(found, systems, disk_us, trip_us), "",

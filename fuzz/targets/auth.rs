@@ -20,7 +20,7 @@ impl AccountLookup for Everybody {
     }
 }
 
-/// A node whose signature is that of nobody.
+/// A node with nobody's signature.
 struct Node(u32);
 
 impl NodeProver for Node {

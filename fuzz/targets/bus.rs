@@ -2,8 +2,8 @@
 #![no_main]
 
 use bus::{Exports, wire};
-use cluster::{FaultDomain, MemoryClient, MemoryState, Provisioning, Resiliency, Typed, VolumeRecord};
 use libfuzzer_sys::fuzz_target;
+use records::{FaultDomain, MemoryClient, MemoryState, Provisioning, Resiliency, Typed, VolumeRecord};
 use smb::wire::fsctl;
 use space::coordinator::Config;
 use space::fake_store::FakeStore;
@@ -71,7 +71,7 @@ fn caller(session: u64) -> Caller {
     }
 }
 
-/// The next request that the input says, of one of two peers, on one of the opens that there are.
+/// The next request of the input, of one of two peers, on one of the existing opens.
 fn request(kind: u8, which: u8, bytes: &[u8], opens: &[OpenId]) -> Operation {
     let open =
         opens.get(usize::from(which) % opens.len().max(1)).copied().unwrap_or(OpenId(u64::from(which)));

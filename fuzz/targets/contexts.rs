@@ -1,4 +1,4 @@
-//! Negotiate contexts, create contexts and what they hold.
+//! Negotiate contexts, create contexts and their contents.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -17,7 +17,7 @@ fuzz_target!(|input: &[u8]| {
     let _ = counted_ids(input).map(Iterator::count);
     let _ = PreauthIntegrity::parse(input).map(|hashes| hashes.offers(HASH_SHA_512));
 
-    // A NEGOTIATE request around the input, whose contexts start where its first bytes say.
+    // A NEGOTIATE request around the input, whose first bytes place its contexts.
     let Some((&[at, count], rest)) = input.split_first_chunk() else { return };
     let mut message = vec![0; 100];
     message[64..66].copy_from_slice(&36_u16.to_le_bytes());

@@ -1,5 +1,5 @@
-//! Inputs of `fleet` from files and other machines: result tables, descriptions, jobs, answers, results, progress, and
-//! what machines of it are made of.
+//! Inputs of `fleet` from files and other machines: result tables, descriptions, jobs, answers,
+//! results, progress, and the parts of its machines.
 #![no_main]
 
 use diskspd::progress::ProgressLine;

@@ -1,9 +1,8 @@
-//! Heartbeats from outside: as bytes, and signed with the cluster's key by a peer that says anything.
+//! Heartbeats from outside: as bytes, and signed with the cluster's key by a peer that sends anything.
 #![no_main]
 
-use cluster::membership::{
-    Echo, Heartbeat, HeartbeatKey, Incarnation, Member, Membership, Options, Timing, VOTES_MAX, Vote,
-    Ways,
+use heartbeat::{
+    Echo, Heartbeat, HeartbeatKey, Incarnation, Member, Membership, Options, Timing, VOTES_MAX, Vote, Ways,
 };
 use libfuzzer_sys::fuzz_target;
 use std::net::SocketAddr;
@@ -74,7 +73,7 @@ fuzz_target!(|input: &[u8]| {
                     granted_ago: Duration::from_millis(input.number()),
                 })
                 .collect(),
-            // Behind all others, so that the corpus says what it said.
+            // Behind all others, so that older inputs of the corpus keep their meaning.
             ways: Ways { reach_most: input.byte() & 1 == 1, votes: input.byte() & 1 == 1 },
         };
         let bytes = heartbeat.encode(7, &KEY);

@@ -1,9 +1,9 @@
 //! Messages that a stranger can send to the cluster's port, and tokens that people paste.
 #![no_main]
 
-use cluster::join_token::JoinToken;
-use cluster::wire::{Ask, Tell, parse};
 use libfuzzer_sys::fuzz_target;
+use member::join_token::JoinToken;
+use member::wire::{Ask, Tell, parse};
 
 fuzz_target!(|input: &[u8]| {
     let _ = parse::<Ask>(input);

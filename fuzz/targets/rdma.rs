@@ -37,7 +37,7 @@ fn stream(responder: bool, started: bool, input: &[u8]) {
                 let _ = connection.accept(b"", NOW);
             }
         }
-        // TCP takes a part of what it is offered.
+        // TCP takes a part of the bytes offered.
         while !matches!(connection.transmit(memory, 65536, NOW, |_| 10), Transmitted::Nothing) {}
     };
     if started {

@@ -1,18 +1,19 @@
-//! The copy of a pool's records that a disk carries, as a stranger's disk brings it.
+//! The copy of a pool's records on a disk, as a stranger's disk brings it.
 //!
-//! The fuzzer gives lines: packed records are compressed here, since no fuzzer finds its way through a compressed stream. An import of what they say, from
-//! disks of which older copies are attached as well, takes no member that is no disk of the pool, and no older copy.
+//! The fuzzer gives lines: packed records are compressed here, since no fuzzer finds its way through a
+//! compressed stream. An import of these records, from disks among which are older copies, takes no
+//! member that is no disk of the pool, and no older copy.
 #![no_main]
 
-use cluster::image::{ImageHeader, ImageVersion, PoolImage};
-use cluster::import::{FoundDisk, Plan, Wanted, plan};
-use cluster::{DiskRecord, PoolRecord};
 use libfuzzer_sys::fuzz_target;
+use records::image::{ImageHeader, ImageVersion, PoolImage};
+use records::import::{FoundDisk, Plan, Wanted, plan};
+use records::{DiskRecord, PoolRecord};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{DiskId, PoolId};
 use uuid::Uuid;
 
-/// As much as a disk has room for.
+/// Space on a disk.
 const ROOM: usize = 256 << 10;
 
 fn packed(lines: &[u8]) -> Vec<u8> {
@@ -33,7 +34,7 @@ fn packed(lines: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Each disk that the records name, as it is and as it was some changes before.
+/// Each disk that the records name, in its present and in an older state.
 fn found(image: &PoolImage, older_first: bool) -> Vec<FoundDisk> {
     let disks = image.records::<DiskRecord>().unwrap_or_default();
     let copy = |disk: &DiskRecord, revision: u64| {

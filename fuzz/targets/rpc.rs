@@ -107,7 +107,8 @@ impl Directory for Filer {
     }
 }
 
-/// Interfaces by pipe, as BIND names them: UUID, version, and the operation that opens a handle with what it takes.
+/// Interfaces by pipe, as BIND names them: UUID, version, and the operation that opens a handle with
+/// its parameters.
 const INTERFACES: [(&str, u128, u8, Option<(u8, usize)>); 10] = [
     ("srvsvc", 0x4b324fc8_1670_01d3_1278_5a47bf6ee188, 3, None),
     ("wkssvc", 0x6bffd098_a112_3610_9833_46c3f87e345a, 1, None),
@@ -165,7 +166,7 @@ fuzz_target!(|input: &[u8]| {
         }
         return;
     }
-    // A stub for one operation; those of some interfaces start with a handle, which is opened before.
+    // A stub for one operation; stubs of some interfaces start with a handle, which is opened before.
     let mut body = vec![0xB8, 0x10, 0xB8, 0x10, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0];
     body.extend(syntax(uuid, version));
     body.extend_from_slice(&NDR);

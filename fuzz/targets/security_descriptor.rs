@@ -1,4 +1,4 @@
-//! Security descriptors: what parses is built again, and parses to the same.
+//! Security descriptors: a parsed one is built again, and parses to the same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

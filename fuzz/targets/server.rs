@@ -17,7 +17,7 @@ use volume::service::{Service, ServiceConfig};
 
 const WALL: FileTime = FileTime(133_000_000_000_000_000);
 const VOLUME: VolumeId = VolumeId::from_bytes([7; 16]);
-/// Rounds after which whatever one message set off has to be over.
+/// Rounds after which all effects of one message have to be over.
 const ROUNDS_MAX: usize = 20_000;
 
 struct One {
@@ -116,7 +116,7 @@ impl Pair {
         pair
     }
 
-    /// Lets the server do what is due.
+    /// Lets the server do due work.
     fn settle(&mut self) {
         for _ in 0..ROUNDS_MAX {
             self.now = Monotonic(self.now.0 + 1000);
@@ -213,7 +213,7 @@ fuzz_target!(|input: &[u8]| {
         pair.answers();
         rest = after;
     }
-    // Others are served whatever came.
+    // Other clients are served after any input.
     let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 446);
     let info = ConnectionInfo { peer: address, local: address, transport: Transport::Tcp };
     pair.connection =

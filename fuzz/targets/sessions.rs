@@ -1,9 +1,10 @@
 //! Whole sessions: scripts of well-formed, replayed and altered messages over three connections with two users.
 //!
-//! Each user keeps a secret in a share that only this user may connect. Held of every answer: it is signed or sealed with a session's key
-//! only if the request it answers was proven with that key (or is the logon that makes the key); no key protects two messages with
-//! one nonce (smb's `nonce-monitor`), so long as its client does not (smb-server's `Bindings`); a secret comes only over a connection
-//! that its user has logged on to; and at the end the server has neither work nor sessions left, and still serves others.
+//! Each user keeps a secret in a share that only this user may connect. Checked of every answer: it is signed
+//! or sealed with a session's key only if the request that it answers was proven with that key (or is the
+//! logon that makes the key); no key protects two messages with one nonce (smb's `nonce-monitor`), as long as
+//! its client does not (smb-server's `Bindings`); a secret comes only over a connection that its user has
+//! logged on to. At the end the server has neither work nor sessions left, and still serves others.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -24,7 +25,7 @@ const CONNECTIONS: usize = 3;
 /// FILE_DIRECTORY_FILE of CREATE (MS-SMB2 2.2.13).
 const DIRECTORY_FILE: u32 = 1;
 const SECRET_FILE: &str = "secret";
-/// Logons of one script, after which it goes on with other steps: more of the same find nothing.
+/// Logons of one script: more of the same find nothing.
 const LOGONS_MAX: usize = 24;
 
 fn secret(user: User) -> &'static [u8] {
@@ -57,7 +58,7 @@ impl Script<'_> {
     }
 }
 
-/// One connection: its client, who has logged on over it, and what was last opened.
+/// One connection: its client, the user who has logged on over it, and the last open.
 struct Seat {
     client: Client,
     users: HashSet<User>,
@@ -110,7 +111,7 @@ impl Stage {
         }
     }
 
-    /// Every answer that waits is held against what may be answered.
+    /// Checks every waiting answer against the allowed ones.
     fn take_answers(&mut self) {
         for seat in &self.seats {
             while let Some(bytes) = self.world.sent(seat.client.connection) {
@@ -132,7 +133,7 @@ impl Stage {
         let Ok(header) = Header::parse(answer) else { return };
         let connection = seat.client.connection;
         let id = header.message_id.get();
-        // A break is no answer, and what a logon ends with proves its own key.
+        // A break is no answer, and the last message of a logon proves its own key.
         if id == u64::MAX
             || header.command() == Some(Command::SessionSetup) && header.status() == NtStatus::SUCCESS
         {
@@ -151,7 +152,7 @@ impl Stage {
         }
     }
 
-    /// Sends what may have been altered, and looks at the answers.
+    /// Sends a message, altered perhaps, and checks the answers.
     fn send(&mut self, at: usize, message: Vec<u8>) {
         let connection = self.seats[at].client.connection;
         self.note_proofs(at, &message);
@@ -161,7 +162,8 @@ impl Stage {
         self.replace_ended();
     }
 
-    /// Which parts of a message verify under a key that exists: an attacker may replay, too, what someone else has signed.
+    /// Notes the parts of a message that verify under an existing key: an attacker may also replay
+    /// another's signed messages.
     fn note_proofs(&mut self, at: usize, message: &[u8]) {
         let connection = self.seats[at].client.connection;
         for part in split(message) {

@@ -15,7 +15,7 @@ const OPENINGS_MAX: usize = 100_000;
 
 fn parsers(which: u8, bytes: &[u8]) {
     let disk = DiskId::from_bytes([1; 16]);
-    // A label has room for more than the fuzzer gives.
+    // A label has space for more bytes than the fuzzer gives.
     let mut block = bytes.to_vec();
     block.resize(block.len().max(4096), 0);
     match which % 7 {
@@ -29,7 +29,7 @@ fn parsers(which: u8, bytes: &[u8]) {
     }
 }
 
-/// Changes bytes of the disk, as the fuzzer says: (4 KiB block, offset, up to 32 bytes), again and again.
+/// Changes bytes of the disk by the input: (4 KiB block, offset, up to 32 bytes), again and again.
 fn change(disk: &mut MemoryDisk, mut input: &[u8]) {
     let mut answers = Vec::new();
     let mut token = 0;

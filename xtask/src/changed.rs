@@ -1,15 +1,16 @@
 //! `cargo xtask changed`: the crates that a change touches and all that depend on them, as arguments for cargo; on a
 //! second line the features by which bugs can be planted, for tests.
 //!
-//! Compares the work tree with HEAD or, if nothing is changed since, with the merge base of HEAD and `main`. If nothing is changed
-//! since that either, or git cannot tell, prints `--workspace`; so it does if a file changed that every crate is built by.
+//! Compares the work tree with HEAD or, if nothing has changed since, with the merge base of HEAD and
+//! `main`. If nothing has changed since that either, or git fails, prints `--workspace`; so it does if
+//! a file changed that every crate is built by.
 //! A change that touches no crate prints empty lines.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::{Command, ExitCode};
 
-/// Branches to compare with, the first that is there.
+/// Branches to compare with; the first existing one counts.
 const MAIN: [&str; 2] = ["origin/main", "main"];
 /// Files and folders that every crate is built by.
 const SHARED: [&str; 4] = ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml", ".cargo/"];
@@ -55,7 +56,7 @@ fn packages() -> Option<Vec<Package>> {
     metadata["packages"].as_array()?.iter().map(parse).collect()
 }
 
-/// Lists the files that are changed; `None` if there are none, or git cannot tell.
+/// Lists the changed files; `None` if there are none, or git fails.
 fn changed_files() -> Option<Vec<String>> {
     let new = output("git", &["ls-files", "--others", "--exclude-standard"])?;
     let since_head = output("git", &["diff", "--name-only", "HEAD"])?;
@@ -97,7 +98,7 @@ fn select<'a>(packages: &'a [Package], files: &[String]) -> Option<BTreeSet<&'a 
     Some(folders.into_iter().collect())
 }
 
-/// Gives the crates of these folders, or all.
+/// Returns the crates of these folders, or all.
 fn chosen<'a>(
     packages: &'a [Package],
     folders: Option<&BTreeSet<&str>>,

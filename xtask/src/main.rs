@@ -8,6 +8,8 @@
 //!
 //! `cargo xtask changed` names the crates that a change touches, as arguments for cargo ([`changed`]).
 //!
+//! `cargo xtask commits` checks the form of new commits ([`commits`]).
+//!
 //! `cargo xtask dist` makes the packages ([`dist`]).
 //!
 //! `cargo xtask protocols` makes the code of etcd's protocol ([`protocols`]).
@@ -17,6 +19,7 @@
 //! `cargo xtask soak rdma [--minutes N]` lets clients load a daemon while their connections are killed ([`soak`]).
 
 mod changed;
+mod commits;
 mod dist;
 mod protocols;
 mod scale;
@@ -30,6 +33,7 @@ fn main() -> ExitCode {
     match arguments.next().as_deref() {
         Some("sim") => simulate(&arguments.collect::<Vec<_>>()),
         Some("changed") => changed::run(),
+        Some("commits") => commits::run(),
         Some("protocols") => protocols::run(),
         Some("tidy") => tidy::run(&arguments.collect::<Vec<_>>()),
         Some("dist") => dist::run(arguments.collect()),
@@ -41,6 +45,7 @@ fn main() -> ExitCode {
                  [--stop] [--release]\n       \
                  cargo xtask tidy [RULE ...]\n       \
                  cargo xtask changed\n       \
+                 cargo xtask commits\n       \
                  cargo xtask protocols\n       \
                  cargo xtask scale [--out DIR]\n       \
                  cargo xtask soak rdma [--minutes N] [--release] [--cenote BINARY] [--client BINARY] [--seed N]\n       \
@@ -51,8 +56,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the simulator. Bugs are compiled in only where they are to be planted: what is asserted of the product is asserted of
-/// a build that has none.
+/// Runs the simulator. Bugs are compiled in only for planting them: assertions about the product are
+/// made of a build without any.
 fn simulate(arguments: &[String]) -> ExitCode {
     let mut command = Command::new("cargo");
     command.args(["run", "-q", "-p", "cenote-sim"]);

@@ -1,4 +1,4 @@
-//! `cargo xtask protocols`: the code of etcd's protocol, made from `crates/cluster/proto/etcd.proto` and checked in, so that a build
+//! `cargo xtask protocols`: the code of etcd's protocol, made from `crates/etcd/proto/etcd.proto` and checked in, so that a build
 //! needs no protoc. The generator is compiled for this chore only.
 
 use std::process::ExitCode;
@@ -28,14 +28,14 @@ fn generate() -> Result<(), Box<dyn std::error::Error>> {
     const HEADER: &str = "//! Messages and calls of etcd's API. Made by `cargo xtask protocols` from proto/etcd.proto: do not edit.\n\n";
     let made = std::path::Path::new("target/protocols");
     std::fs::create_dir_all(made)?;
-    let parsed = protox::compile(["crates/cluster/proto/etcd.proto"], ["crates/cluster/proto"])?;
+    let parsed = protox::compile(["crates/etcd/proto/etcd.proto"], ["crates/etcd/proto"])?;
     tonic_prost_build::configure()
         .build_server(false)
         .build_transport(false)
         .out_dir(made)
         .compile_fds(parsed)?;
     let code = std::fs::read_to_string(made.join("etcdserverpb.rs"))?;
-    std::fs::write("crates/cluster/src/etcd/protocol.rs", format!("{HEADER}{code}"))?;
-    let formatted = std::process::Command::new("cargo").args(["fmt", "-p", "cenote-cluster"]).status()?;
+    std::fs::write("crates/etcd/src/protocol.rs", format!("{HEADER}{code}"))?;
+    let formatted = std::process::Command::new("cargo").args(["fmt", "-p", "cenote-etcd"]).status()?;
     if formatted.success() { Ok(()) } else { Err("the code cannot be formatted".into()) }
 }

@@ -1,8 +1,9 @@
-//! `cargo xtask scale [--out DIR]`: what operations and events cost by the number of servers, counted by the simulator (`sim::scale`), as a table in
-//! docs/SCALE.md and a figure beside it.
+//! `cargo xtask scale [--out DIR]`: costs of operations and events by the number of servers, counted by
+//! the simulator (`sim::scale`), as a table in docs/SCALE.md and a figure beside it.
 //!
-//! Each number of servers has a process of its own, for its memory is counted. Instructions are counted by Valgrind if it is installed; without it the
-//! rows of the last time are left out. Promises: says of each row whether it is flat, at most a tenth more than with two servers.
+//! Each number of servers has a process of its own, for its memory is counted. Instructions are counted
+//! by Valgrind if it is installed; without it the rows of the last time are left out. Promises: reports
+//! of each row whether it is flat, at most a tenth more than with two servers.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -132,7 +133,8 @@ fn write(out: &Path, measured: &[Values]) -> Result<String, String> {
     Ok(table)
 }
 
-/// How much of a row there is with the most servers, by that with the fewest; `None`: it was not measured, or there is nothing of it at first.
+/// Growth of a row: its value with the most servers, by that with the fewest; `None`: it was not
+/// measured, or is 0 at first.
 fn growth(measured: &[Values], name: &str) -> Option<f64> {
     let (first, last) = (measured.first()?.get(name)?, measured.last()?.get(name)?);
     if first == last {

@@ -1,5 +1,6 @@
-//! `cargo xtask soak rdma [--minutes N] [--release] [--cenote BINARY] [--client BINARY] [--seed N]`: a daemon and client processes against it, for as long
-//! as it is told; connections are killed and made anew every few seconds, all data is verified.
+//! `cargo xtask soak rdma [--minutes N] [--release] [--cenote BINARY] [--client BINARY] [--seed N]`: a
+//! daemon and client processes against it, for a given time; connections are killed and made anew every
+//! few seconds, all data is verified.
 //!
 //! Promises: an error, a stall or a wrong byte of any process fails it; everything it started ends with it. Writes below a
 //! directory of its own in the system's temporary one, and to loopback.
@@ -95,7 +96,7 @@ fn free_port() -> Result<u16, String> {
     listener.local_addr().map(|address| address.port()).map_err(|error| error.to_string())
 }
 
-/// A daemon that says `ready`.
+/// Starts a daemon, and waits until it prints `ready`.
 fn serve(cenote: &Path, directory: &Path, smb: u16, rdma: u16, http: u16) -> Result<Process, String> {
     let mut child = Command::new(cenote)
         .args(["quickstart", "--allow-unsigned", "--user", "soak", "--password", PASSWORD, "--data"])
@@ -109,7 +110,7 @@ fn serve(cenote: &Path, directory: &Path, smb: u16, rdma: u16, http: u16) -> Res
     let output = child.stdout.take().map(BufReader::new);
     let process = Process(child);
     let Some(output) = output else { return Err("the daemon says nothing".into()) };
-    // Its end closes the pipe: the wait has an end too.
+    // The pipe closes when the daemon ends, so the wait ends too.
     if output.lines().map_while(Result::ok).any(|line| line == "ready") {
         Ok(process)
     } else {

@@ -54,12 +54,12 @@ impl Routes {
         self.with(Role::Reader, routes)
     }
 
-    /// For the daily work on storage and shares.
+    /// For daily work on storage and shares.
     pub fn operator(self, routes: UtoipaMethodRouter<Shared>) -> Self {
         self.with(Role::Operator, routes)
     }
 
-    /// For accounts, tokens, the cluster, secrets, and all that deletes data or opens them to others.
+    /// For accounts, tokens, the cluster, secrets, and everything that deletes data or opens them to others.
     pub fn administrator(self, routes: UtoipaMethodRouter<Shared>) -> Self {
         self.with(Role::Administrator, routes)
     }
@@ -82,7 +82,7 @@ impl Routes {
     }
 }
 
-/// What is served beside the API, under `/`, `/dashboard/` and `/api/v1/dashboard/`.
+/// Routes beside the API, under `/`, `/dashboard/` and `/api/v1/dashboard/`.
 #[derive(Clone, Default)]
 pub struct Pages(Router);
 

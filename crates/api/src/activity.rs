@@ -15,11 +15,11 @@ pub struct Activity {
     pub requests: [LatencyHistogram; 3],
     /// Moved by SMB Direct, in messages and by RDMA.
     pub rdma_bytes: u64,
-    /// Those that are there.
+    /// Number of current sessions.
     pub session_count: u64,
     pub shares: Vec<ShareActivity>,
     pub clients: Vec<ClientActivity>,
-    /// Of sessions that moved anything.
+    /// Sessions that moved anything.
     pub sessions: Vec<SessionActivity>,
     pub disks: Vec<DiskActivity>,
 }
@@ -63,16 +63,17 @@ pub struct SessionActivity {
 pub struct DiskActivity {
     #[schema(value_type = String)]
     pub id: DiskId,
-    /// Of the device; `null`: it has none.
+    /// Serial number of the device; `null`: it has none.
     pub serial: Option<String>,
     /// Reads, writes and flushes.
     pub operations: [u64; 3],
     /// Read and written.
     pub bytes: [u64; 2],
-    /// Of the last seconds, or since the start if nothing was asked of it lately.
+    /// Times of the last seconds, or since the start if the disk had no requests lately.
     pub read: Percentiles,
     pub write: Percentiles,
     pub flush: Percentiles,
-    /// The median of its writes (or reads, if it writes nothing) in the last seconds; `null`: there were too few to tell.
+    /// Median time of the disk's writes (or reads, if there are no writes) in the last seconds; `null`:
+    /// there were too few.
     pub typical_us: Option<f64>,
 }

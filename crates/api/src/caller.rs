@@ -1,9 +1,9 @@
-//! Who asks the API.
+//! The caller of an API request.
 
-pub use cluster::api_tokens::Role;
+pub use records::api_tokens::Role;
 use std::sync::Arc;
 
-/// Who asks, as a token proved it.
+/// A caller, as a token proved it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     /// `None`: the holder of a server's token file.
@@ -12,7 +12,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Whoever can read a server's token file administers it.
+    /// Grants administration to every reader of the server's token file.
     pub fn of_token_file() -> Self {
         Self { token: None, role: Role::Administrator }
     }
@@ -31,12 +31,12 @@ impl Caller {
         self.role
     }
 
-    /// As the audit log names it.
+    /// Names the caller as the audit log does.
     pub fn actor(&self) -> String {
         self.token.as_deref().map_or_else(|| "api".to_owned(), |name| format!("api:{name}"))
     }
 
-    /// Why the caller may not do what is for `role`; `None`: it may.
+    /// Explains why the caller may not do work for `role`; `None`: it may.
     pub fn lacks(&self, role: Role) -> Option<String> {
         let (name, own) = (self.token.as_deref().unwrap_or_default(), self.role);
         (own < role).then(|| {

@@ -1,8 +1,11 @@
 //! Carries out requests that other servers of the cluster hand on.
 //!
-//! Promises: only what one server alone can do, or has a part of; as the caller that the other server names, and with that caller's role.
+//! Promises: only work that one server alone can do, or has a part of; as the caller that the other
+//! server names, and with that caller's role.
 
+use crate::audit::Outcome;
 use crate::caller::Caller;
+use crate::changes::{Changes, complete};
 use crate::cluster::{Carried, ERRAND_ANSWER_BYTES_MAX, Errand};
 use crate::document::documented;
 use crate::errands::{ROOT, may_be_elsewhere};
@@ -13,24 +16,27 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
-use cluster::audit::Outcome;
+use axum::middleware::from_fn_with_state;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
-/// Carries out what other servers of the cluster hand on.
+/// Carries out requests that other servers of the cluster hand on.
 pub struct Errands {
     management: Weak<dyn Management>,
-    /// Made once: what describes the routes takes longer to make than most answers.
+    /// Made once: that takes longer than most answers.
     routes: Router<Shared>,
 }
 
 impl Errands {
     /// Holds nothing of the daemon: its errands end with it.
     pub fn new(management: &Arc<dyn Management>) -> Self {
-        Self { management: Arc::downgrade(management), routes: Router::new().nest(ROOT, documented().0) }
+        // The server that asks may be gone before a change is made.
+        let completing = from_fn_with_state(Arc::<Changes>::default(), complete);
+        let routes = Router::new().nest(ROOT, documented().0).layer(completing);
+        Self { management: Arc::downgrade(management), routes }
     }
 
     /// Writes a line to this server's audit log about something that came over the cluster's port.
@@ -41,7 +47,7 @@ impl Errands {
     }
 
     /// `peer`: the server that asks, which is in the cluster.
-    /// `caller`: who asked that server.
+    /// `caller`: the caller of that server.
     pub async fn carry_out(&self, peer: SocketAddr, errand: Errand, caller: Caller) -> Carried {
         let Some(management) = self.management.upgrade() else {
             return told(&ApiError::new(ErrorKind::Unavailable, "this server is about to stop"));

@@ -17,7 +17,7 @@ pub struct ClusterView {
     /// When the cluster's certificate authority ends; `null`: this is a single server.
     #[serde(default)]
     pub authority_ends_unix_s: Option<u64>,
-    /// Why the server that was asked serves no volume; `null`: it may serve.
+    /// Reason why the server that was asked serves no volume; `null`: it may serve.
     #[serde(default)]
     pub unserved: Option<Unserved>,
 }
@@ -42,10 +42,10 @@ pub struct StateEngine {
     pub revision: u64,
     /// Members that have a vote, by the names of their servers.
     pub members: Vec<String>,
-    /// Those of them that do nothing for the majority at present: asked, they did not answer, or said so.
+    /// Members that do nothing for the majority at present: they did not answer, or said so.
     #[serde(default)]
     pub members_down: Vec<String>,
-    /// So many of them must answer.
+    /// Number of members that must answer.
     pub quorum: u32,
     /// Remarks on the engine, for example of a fix that its version lacks.
     pub notes: Vec<String>,
@@ -55,7 +55,7 @@ pub struct StateEngine {
 #[serde(rename_all = "snake_case")]
 pub enum NodeStatus {
     Up,
-    /// It did not answer for a moment.
+    /// Silent for a moment; this release never reports it.
     Suspect,
     Down,
     Draining,
@@ -71,7 +71,7 @@ pub struct NodeView {
     pub id: types::NodeId,
     #[schema(value_type = Vec<String>)]
     pub addresses: Vec<IpAddr>,
-    /// Of its process, if that runs on this machine.
+    /// The number of its process, if that runs on this machine.
     pub pid: Option<u32>,
     #[schema(value_type = String)]
     pub smb: SocketAddr,
@@ -80,30 +80,31 @@ pub struct NodeView {
     /// Where servers are joined to the cluster.
     #[schema(value_type = String)]
     pub cluster: SocketAddr,
-    /// It runs a member of etcd that has a vote and answers.
+    /// Whether the server runs a member of etcd that has a vote and answers.
     pub runs_etcd: bool,
-    /// It votes only: it has neither disks nor an SMB server, and `smb` is its cluster port.
+    /// Whether the server only votes: without disks and SMB server, so that `smb` is its cluster port.
     pub is_witness: bool,
     pub rack: String,
     pub chassis: String,
     pub version: String,
     pub joined_unix_s: u64,
-    /// When its certificate ends, which it renews by itself long before; `null`: not known.
+    /// End of the server's certificate, which it renews by itself long before; `null`: not known.
     #[serde(default)]
     pub certificate_ends_unix_s: Option<u64>,
     pub disks: u32,
     /// Names of the volumes that it serves.
     pub volumes: Vec<String>,
-    /// How often a majority of the servers took it for dead although its process had not ended, as the server that was asked has heard since it
-    /// started; `null`: not known, and of that server itself.
+    /// How often a majority of the servers took the server for dead although its process had not ended, as
+    /// the server that was asked has heard since it started; `null`: not known, and for that server itself.
     #[serde(default)]
     pub false_deaths: Option<u64>,
-    /// How the server that was asked reaches its disks; `null` for that server itself.
+    /// Connections of the server that was asked to this one's disks; `null` for that server itself.
     pub bus: Option<BusPeer>,
 }
 
 impl NodeView {
-    /// A server of which no more is told than its name and number, for tests: it is up, at a port of this machine, and runs a member of etcd.
+    /// A server for tests, with a name and a number: it is up, at a port of this machine, and runs a member
+    /// of etcd.
     #[doc(hidden)]
     pub fn of_test(name: &str, id: u32) -> Self {
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
@@ -139,7 +140,7 @@ pub enum BusState {
     Up,
 }
 
-/// For whom requests to another server's disks are, the most urgent first.
+/// Beneficiaries of requests to another server's disks, the most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BusPriority {
@@ -172,9 +173,9 @@ pub struct BusChannel {
     pub address: SocketAddr,
     /// By SMB Direct.
     pub rdma: bool,
-    /// It carries requests.
+    /// Whether the connection carries requests.
     pub is_up: bool,
-    /// Bytes that requests which are not answered move in either direction, and 64 KiB for each.
+    /// Bytes in flight in both directions, plus 64 KiB for each request.
     pub in_flight_bytes: u64,
     /// Requests since the session was set up.
     pub requests: u64,
@@ -188,7 +189,7 @@ pub struct BusPeer {
     #[schema(value_type = u32)]
     pub node: types::NodeId,
     pub state: BusState,
-    /// Of the present connection, or of the last attempt.
+    /// Address of the present connection, or of the last attempt.
     #[schema(value_type = Option<String>)]
     pub address: Option<SocketAddr>,
     /// By SMB Direct.
@@ -210,20 +211,21 @@ pub struct BusPeer {
     pub read_bytes: u64,
     /// Sessions that were set up.
     pub connections: u64,
-    /// Connections that were lost while others of their session went on.
+    /// Connections that were lost while others of their session remained.
     #[serde(default)]
     pub channels_lost: u64,
     /// Times that a request waited for SMB2 credits.
     pub credit_stalls: u64,
-    /// Reads of volumes that the server which was asked serves: those that took longer than nearly all do at this peer's disks.
+    /// Reads of volumes of the server that was asked that took longer than nearly all reads at this peer's
+    /// disks.
     pub late_reads: u64,
-    /// Of these: another copy was asked as well.
+    /// Late reads for which another copy was asked as well.
     pub hedged_reads: u64,
-    /// Of these: the other copy answered first.
+    /// Late reads that the other copy answered first.
     pub hedges_won: u64,
     /// Microseconds from asking to the answer; `null`: nothing was answered.
     pub latency_mean_us: Option<u64>,
-    /// At most so many in 99 of 100; `null` also if there is no bound.
+    /// Bound of 99 of 100 times; `null` also if there is no bound.
     pub latency_p99_us: Option<u64>,
 }
 
@@ -233,12 +235,12 @@ pub struct ClusterFigures {
     pub cluster: String,
     /// This server's name.
     pub node: String,
-    /// It hears most of the servers, and may serve; `None`: heartbeats have not begun.
+    /// Whether this server hears most of the servers, and may serve; `None`: heartbeats have not begun.
     pub has_majority: Option<bool>,
     pub certificate_ends_unix_s: Option<u64>,
     /// The member of etcd that it runs votes.
     pub etcd_member_votes: Option<bool>,
-    /// Figures that one server tells for all: `None` at the others.
+    /// Figures that one server exports for all: `None` at the others.
     pub shared: Option<SharedFigures>,
 }
 
@@ -255,20 +257,20 @@ pub struct SharedFigures {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EtcdFigures {
     pub members: u64,
-    /// Those that do.
+    /// Members that vote and answer.
     pub working: u64,
-    /// So many have to.
+    /// Members that a majority needs.
     pub needed: u64,
 }
 
-/// A request of this API that another server is asked to carry out.
+/// A request of this API for another server to carry out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Errand {
-    /// As HTTP has it.
+    /// Method as in HTTP.
     pub method: String,
-    /// With the query.
+    /// Path with the query.
     pub path: String,
-    /// JSON; empty if there is none. May hold secrets.
+    /// Body as JSON; empty if there is none. May hold secrets.
     pub body: String,
 }
 
@@ -330,9 +332,9 @@ pub struct TestCluster {
 #[serde(rename_all = "snake_case")]
 pub enum CheckOutcome {
     Good,
-    /// It works, and not as it should.
+    /// Works, but not as it should.
     Warning,
-    /// It stands in the way of a cluster.
+    /// Prevents a cluster.
     Failed,
 }
 

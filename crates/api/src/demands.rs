@@ -1,13 +1,13 @@
-//! What the document of the API says of the role that an operation demands.
+//! The role that an operation demands, in the API's document.
 
-use cluster::api_tokens::Role;
+use records::api_tokens::Role;
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::security::SecurityRequirement;
 
 /// The security scheme of the document.
 pub(crate) const SCHEME: &str = "token";
 
-/// The role that an operation demands, as the document says it.
+/// The role that an operation demands, in the document's form.
 pub(crate) fn demand_of(role: Role) -> SecurityRequirement {
     SecurityRequirement::new(SCHEME, [role.name()])
 }

@@ -1,7 +1,7 @@
-//! The OpenAPI document: what the routes say of themselves, and what holds for all of them.
+//! The OpenAPI document: the routes' own descriptions, and everything that holds for all routes.
 //!
-//! Promises: every answer that the server gives is declared, errors with one schema; schemas of what only the command line prints are
-//! there too.
+//! Promises: declares every answer of the server, with one schema for errors, and also the schemas of
+//! output that only the command line prints.
 
 use crate::demands::{SCHEME, demand_of, operations};
 use crate::management::{ApiError, ErrorKind};
@@ -13,7 +13,7 @@ use crate::printed::{
 };
 use crate::routes::router;
 use axum::Router;
-use cluster::api_tokens::Role;
+use records::api_tokens::Role;
 use utoipa::ToSchema;
 use utoipa::openapi::path::{HttpMethod, Operation, OperationBuilder, Parameter, PathItem};
 use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
@@ -23,10 +23,10 @@ use utoipa::openapi::{
     Components, ContentBuilder, InfoBuilder, License, OpenApi, Ref, RefOr, Response, ResponseBuilder,
 };
 
-/// Of the code, and of this document.
+/// License of the code, and of this document.
 const LICENSE: &str = env!("CARGO_PKG_LICENSE");
 
-/// The first word of a path, the tag of what is below it, and what that is.
+/// The first word of a path, the tag of the paths below it, and the tag's description.
 const TAGS: [(&str, &str, &str); 16] = [
     ("disks", "disks", "Physical disks"),
     ("disk-erasures", "disks", ""),
@@ -106,7 +106,7 @@ fn add<T: ToSchema>(components: &mut Components, schemas: &mut Schemas) {
     T::schemas(schemas);
 }
 
-/// Adds to an operation what follows from its path and its shape.
+/// Completes an operation by its path and its shape.
 fn complete(path: &str, changes: bool, operation: &mut Operation) {
     let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
     let tag =
@@ -137,14 +137,14 @@ fn complete(path: &str, changes: bool, operation: &mut Operation) {
     }
 }
 
-/// What decides how an operation may fail.
+/// Properties of an operation that decide how it may fail.
 struct Shape {
-    /// Every role may ask for it.
+    /// Whether every role may ask for it.
     is_for_all: bool,
     is_given_something: bool,
     names_something: bool,
     changes: bool,
-    /// It wants the name of what it destroys.
+    /// Whether the caller has to confirm by the name of the thing that is destroyed.
     destroys: bool,
     takes_room: bool,
 }
@@ -157,7 +157,7 @@ fn is_confirmed(path: &str, operation: &Operation) -> bool {
 
 type Applies = fn(&Shape) -> bool;
 
-/// One of each status: the kind in the answer's body says more.
+/// One of each status: the kind in the answer's body is more precise.
 const FAILURES: [(ErrorKind, &str, Applies); 9] = [
     (ErrorKind::Invalid, "The request is wrong", |shape| shape.is_given_something),
     (ErrorKind::Unauthorized, "No token, or a wrong one", |_| true),
@@ -187,7 +187,7 @@ fn healthz() -> Operation {
         .tag("server")
         .operation_id(Some("healthz"))
         .summary(Some("Tells whether the data plane answers; needs no token."))
-        // Nothing is asked of who asks.
+        // Callers need no token.
         .security(SecurityRequirement::default())
         .response("200", plain("It answers"))
         .response("503", plain("It does not answer"))

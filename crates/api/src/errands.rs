@@ -1,10 +1,12 @@
-//! Requests that only another server of the cluster can carry out: they are handed on to it, and what it answers is the answer.
+//! Requests that only another server of the cluster can carry out: this server hands them on, and
+//! returns the other one's answer.
 //!
-//! Promises: a request is handed on once, to a server that can do it, and never by that one; each server keeps the line of it in its own
-//! audit log, the one that was asked and the one that did it. A number that such an answer has means the same at every server: that of a job
-//! carries its server, so that looking at the job, ending it and letting it go on are handed on as well. Never decides which server that is: the
-//! daemon does.
+//! Promises: a request is handed on once, to a server that can do it, and never by that one; both servers,
+//! the one that was asked and the one that did it, have its line in their own audit logs. A number in such an
+//! answer means the same at every server: that of a job carries its server, so that showing, ending and
+//! resuming the job are handed on as well. Never decides which server that is: the daemon does.
 
+use crate::audit::Outcome;
 use crate::cluster::{Carried, Errand};
 use crate::lists::{List, One, with_more};
 use crate::management::{ApiError, ErrorKind, Subject};
@@ -15,22 +17,21 @@ use axum::extract::Request;
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use cluster::audit::Outcome;
 
-/// As a request of the API has at most.
-const BODY_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a request's body.
+pub(crate) const BODY_BYTES_MAX: usize = 64 << 10;
 pub(crate) const ROOT: &str = "/api/v1";
 
 /// The extension of requests that this server may hand on: not of those that were handed on to it.
 #[derive(Clone)]
 pub(crate) struct MayHandOn(pub Shared);
 
-/// Hands a request on if another server has what it is about.
+/// Hands a request on if another server has its subject.
 pub(crate) async fn hand_on(peer: Peer, request: Request, next: Next) -> Response {
     let Some(MayHandOn(management)) = request.extensions().get::<MayHandOn>().cloned() else {
         return next.run(request).await;
     };
-    // A route sees what is below the root.
+    // A route knows only the path below the root.
     let path = format!("{ROOT}{}", request.uri().path());
     let method = match is_change(request.method()) {
         true => request.method().clone(),
@@ -54,7 +55,8 @@ pub(crate) async fn hand_on(peer: Peer, request: Request, next: Next) -> Respons
     let named = named_server(&path, parts.uri.query());
     let other = match (named, subject(&method, &path, &body)) {
         (Some(name), _) => {
-            // It stands for the request no more, wherever that is carried out; a list is wanted of that server alone.
+            // The server's name has served its purpose: drop it before the request is carried out. A list is
+            // asked of that server alone.
             parts.uri = without_server(&parts.uri);
             let is_own = management.cluster().is_own(&name);
             Ok(Some(name).filter(|_| !is_own))
@@ -106,14 +108,14 @@ fn parts_of(path: &str) -> Vec<&str> {
     below.split('/').filter(|part| !part.is_empty()).collect()
 }
 
-/// By the path alone, before anything is read.
+/// Decides by the path alone, before anything is read.
 pub(crate) fn may_be_elsewhere(method: &Method, path: &str) -> bool {
     let is_change = is_change(method);
     match parts_of(path).as_slice() {
         ["disks", _, ..] | ["volumes", _] => is_change,
         ["volumes", _, ..] | ["shares", _, "acl"] => true,
         ["shares"] => *method == Method::POST,
-        // A server's part of it; whoever is asked has all others do theirs.
+        // One server's part: the server that was asked has all others do theirs.
         ["pools", _, "rebalance"] => is_change,
         ["perf"] | ["perf", "second" | "activity" | "clients"] => !is_change,
         ["jobs" | "disks" | "pools" | "volumes" | "sessions" | "files" | "health" | "rdma"] => !is_change,
@@ -143,7 +145,7 @@ fn without_server(uri: &Uri) -> Uri {
     format!("{}{query}", uri.path()).parse().unwrap_or_default()
 }
 
-/// What the request is about, if only one server can do it.
+/// The subject of a request, if only one server can carry it out.
 fn subject(method: &Method, path: &str, body: &Bytes) -> Option<Subject> {
     let decoded = |part: &str| percent_decoded(part);
     match parts_of(path).as_slice() {

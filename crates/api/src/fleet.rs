@@ -1,4 +1,4 @@
-//! What a running fleet tells the dashboard and `fleet watch`: data only.
+//! State of a running fleet for the dashboard and `fleet watch`: data only.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

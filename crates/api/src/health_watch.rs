@@ -1,14 +1,15 @@
 //! Watches the server's health: each change goes to the log, and to a webhook and by mail if they are set.
 //!
-//! Promises: an issue that lasts for a second is told, also if it is gone before it could be delivered; what could not be delivered is told with
-//! a later try; a receiver that does not answer holds nothing up, the log least. Never decides what is healthy.
+//! Promises: an issue that lasts for a second is reported, even if it is gone before its delivery; a
+//! failed delivery is repeated with a later try; a receiver that does not answer delays nothing, least
+//! of all the log. Never decides what is healthy.
 
 use crate::https;
 use crate::mail::{self, Mail};
 use crate::management::Management;
 use crate::model::{Health, HealthIssue, HealthReport};
 use crate::requests::TestedReceiver;
-use cluster::clock::unix_now_s;
+use records::clock::unix_now_s;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,15 +18,15 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use ureq::Agent;
 
-/// A new issue is told within a second.
+/// Sends a new issue within a second.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// A webhook has so long to answer.
+/// Timeout of a webhook's answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// Between two mails: people read them.
+/// Pause between two mails: people read them.
 const MAIL_PAUSE: Duration = Duration::from_secs(30);
-/// An administrator who tries the receivers waits so long at most.
+/// Timeout of a test of the receivers, for which an administrator waits.
 const TEST_WITHIN: Duration = Duration::from_secs(30);
-/// Between tries of a receiver that does not take what it is sent: at first, and at last.
+/// Pauses between tries of a receiver that refuses or does not answer: the first, and the longest.
 const RETRY_MIN: Duration = Duration::from_secs(10);
 const RETRY_MAX: Duration = Duration::from_secs(300);
 
@@ -41,11 +42,11 @@ pub struct Receivers {
 pub struct Webhook {
     /// `http://` or `https://`.
     pub url: String,
-    /// Who may vouch for an HTTPS server's name; `None`: those the system trusts.
+    /// Authorities that may vouch for an HTTPS server's name; `None`: those the system trusts.
     pub authorities: Option<PathBuf>,
 }
 
-/// What a webhook is sent, as JSON.
+/// The JSON body of a webhook's notice.
 #[derive(Debug, Serialize)]
 struct Notice<'a> {
     server: &'a str,
@@ -89,12 +90,13 @@ impl Notice<'_> {
     }
 }
 
-/// The issues that were told last. Figures within their texts change all the time: only which there are, and how bad, counts.
+/// The issues reported last. Figures within their texts change all the time: only the set of issues
+/// counts, and how bad each is.
 #[derive(Debug, Default)]
 struct Told(BTreeMap<(String, String), HealthIssue>);
 
 impl Told {
-    /// What is new and what is gone.
+    /// Returns new and resolved issues.
     fn changes<'a>(&'a self, report: &'a HealthReport) -> (Vec<&'a HealthIssue>, Vec<&'a HealthIssue>) {
         let is_new = |issue: &&HealthIssue| {
             self.0
@@ -113,12 +115,13 @@ impl Told {
     }
 }
 
-/// What is yet to be delivered. Bounded by what can be wrong: an issue is in it once, however often it came and went.
+/// Issues yet to be delivered. Bounded by the number of possible issues: each is in it once, however
+/// often it came and went.
 #[derive(Debug, Default, Clone)]
 struct Pending {
     appeared: BTreeMap<(String, String), HealthIssue>,
     resolved: BTreeMap<(String, String), HealthIssue>,
-    /// As of the last change.
+    /// The report as of the last change.
     report: HealthReport,
 }
 
@@ -137,7 +140,7 @@ impl Pending {
         self.appeared.is_empty() && self.resolved.is_empty()
     }
 
-    /// Puts back what was not delivered, before what has come since.
+    /// Puts back undelivered changes, before later ones.
     fn put_back(&mut self, undelivered: Self) {
         let is_newest = self.is_empty();
         for (kept, old) in
@@ -165,12 +168,12 @@ impl Pending {
     }
 }
 
-/// What the looks hand to the one who delivers.
+/// Mailbox between the health check and the delivery to one receiver.
 #[derive(Default)]
 struct Outbox {
     pending: Mutex<Pending>,
     filled: Notify,
-    /// The receiver is another one now: the next try is due.
+    /// Wakes the delivery when the receiver has changed: its next try is due at once.
     redirected: Notify,
 }
 
@@ -221,7 +224,7 @@ pub async fn watch(
     );
 }
 
-/// Sends each receiver a notice that says that it is a test.
+/// Sends each receiver a test notice.
 pub async fn test(receivers: Receivers, server: &str) -> Vec<TestedReceiver> {
     let notice = Notice {
         server,
@@ -256,12 +259,10 @@ async fn in_time(sent: impl Future<Output = Result<(), String>>) -> Result<(), S
 
 async fn send(mail: Mail, letter: String) -> Result<(), String> {
     let server = mail.host.clone();
-    let sent = tokio::task::spawn_blocking(move || mail::send(&mail, &letter));
-    let sent = sent.await.unwrap_or_else(|_| Err("the server stops".into()));
-    sent.map_err(|why| format!("{server}: {why}"))
+    mail::send(&mail, &letter).await.map_err(|why| format!("{server}: {why}"))
 }
 
-/// Looks again and again, and logs what has changed.
+/// Checks health again and again, and logs changes.
 async fn look(management: &dyn Management, outboxes: [&Outbox; 2]) {
     let mut told = Told::default();
     loop {
@@ -290,7 +291,7 @@ struct Pace {
 
 const PACE: Pace = Pace { pause: Duration::ZERO, retry_min: RETRY_MIN };
 
-/// Delivers what the looks found, one notice after the other.
+/// Delivers the changes, one notice after the other.
 async fn deliver<F>(
     outbox: &Outbox,
     server: &str,

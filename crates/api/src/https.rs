@@ -1,7 +1,8 @@
 //! Requests to HTTP servers: the API's, wherever it is, and webhooks.
 //!
-//! Owns which certificates are trusted, and which ways a request may take. Promises: a server reached by HTTPS has proved its name; every
-//! request is bounded in time; no request follows a redirect, and the API's requests, which carry its token, pass no proxy.
+//! Owns the choice of trusted certificates, and of a request's way. Promises: a server reached by HTTPS
+//! has proved its name; every request is bounded in time; no request follows a redirect, and the API's
+//! requests, which carry its token, pass no proxy.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,9 +15,11 @@ pub const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// The receiver of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Receiver {
-    /// The API of a server, which is sent the administrator's token: never through a proxy, whatever the environment names.
+    /// The API of a server. Its requests carry the administrator's token, so they ignore proxies in the
+    /// environment.
     Api,
-    /// A receiver of notices, often outside of the network: through the proxy that the daemon's environment names, if any.
+    /// A receiver of notices, often outside of the network: through the proxy that the daemon's environment
+    /// names, if any.
     Webhook,
 }
 

@@ -21,17 +21,18 @@ pub struct ClientLatency {
     /// The server of a cluster that measured it, by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// Its address; of IPv6 the network of 64 bits. `None`: all clients beyond those that are kept apart.
+    /// Address of the client; of IPv6 the network of 64 bits. `None`: all clients beyond those that are
+    /// kept apart.
     pub client: Option<String>,
-    /// Those that it has now.
+    /// Current sessions of the client.
     pub sessions: usize,
-    /// Without those that waited for another client.
+    /// Times of reads and writes that did not wait for another client.
     #[serde(flatten)]
     pub latency: Percentiles,
 }
 
 impl Percentiles {
-    /// What was measured between two looks at one histogram.
+    /// Computes percentiles of the latencies measured between two readings of one histogram.
     pub fn between(before: &LatencyHistogram, after: &LatencyHistogram) -> Self {
         Self::of_all(&[(*before, *after)])
     }

@@ -1,8 +1,9 @@
 //! Answers on their way out.
 //!
-//! An answer is made whole, and kept until its client has taken it. Promises: answers of more than [`SMALL_BYTES`] keep [`KEPT_BYTES_MAX`] together,
-//! those of one token at most half of what others leave; a client takes its answer part by part, so that its connection shows if it does
-//! not ([`crate::seats`]). Streams, whose length nobody knows, keep nothing and pass as they are.
+//! An answer is made whole, and kept until its client has taken it. Promises: answers of more than
+//! [`SMALL_BYTES`] keep at most [`KEPT_BYTES_MAX`] together, and those of one token at most half of the
+//! rest; a client takes its answer part by part, so that a stalled client shows on its connection
+//! ([`crate::seats`]). Streams, whose length nobody knows, keep nothing and pass as they are.
 
 use crate::management::{ApiError, ErrorKind};
 use crate::seats::{AtWork, Seat};
@@ -10,8 +11,8 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use cluster::api_tokens::TokenHash;
 use hyper::body::{Body as _, Frame, SizeHint};
+use records::api_tokens::TokenHash;
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +21,7 @@ use std::time::Instant;
 
 /// Answers that are no longer are not counted: all connections together keep a few MiB of them.
 const SMALL_BYTES: u64 = 64 << 10;
-/// A client takes so many bytes at a time.
+/// Bytes of a part, which a client takes at a time.
 const PART_BYTES: usize = 64 << 10;
 const KEPT_BYTES_MAX: u64 = 256 << 20;
 
@@ -40,7 +41,8 @@ struct Share {
 }
 
 impl Leaving {
-    /// `given_to`: `None` is somebody without a token. `None`: there is no room for so long an answer.
+    /// `given_to`: `None` is a caller without a token. Returns `None` if there is no space for an answer of
+    /// this length.
     fn keep(self: &Arc<Self>, given_to: Option<GivenTo>, bytes: u64) -> Option<Share> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let own = kept.get(&given_to).copied().unwrap_or_default();
@@ -68,7 +70,7 @@ impl Drop for Share {
 /// An answer that leaves part by part.
 struct Parts {
     body: Body,
-    /// Of the body's last frame.
+    /// The rest of the body's last frame.
     rest: Bytes,
     work: Option<AtWork>,
     is_stream: bool,

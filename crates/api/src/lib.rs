@@ -1,4 +1,5 @@
-//! The management API: REST with an OpenAPI document, Prometheus metrics, and the trait behind which the daemon stands.
+//! The management API: REST with an OpenAPI document, Prometheus metrics, and the trait that the daemon
+//! implements.
 //!
 //! Promises: the CLI uses nothing else. Never touches the data path.
 
@@ -6,8 +7,10 @@
 
 mod access;
 pub mod activity;
+pub mod audit;
 mod caller;
 mod carrying;
+mod changes;
 pub mod cluster;
 mod demands;
 mod document;
@@ -31,6 +34,7 @@ pub mod printed;
 pub mod rdma;
 mod rebalancing;
 mod refusals;
+pub mod regular;
 pub mod requests;
 mod revocable;
 mod routes;

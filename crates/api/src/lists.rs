@@ -1,7 +1,9 @@
-//! Answers of the whole cluster: the server that is asked asks all others at once, puts the parts together, and says who did not answer.
+//! Answers of the whole cluster: the server that is asked asks all others at once, puts the parts
+//! together, and names those that did not answer.
 //!
 //! Promises: a part is what one server knows, and a server that was asked by another one answers for itself alone; all servers put the same parts
-//! together to the same bytes; one server that hangs costs the whole [`PATIENCE`] at most. What no server that answered knows is absent.
+//! together to the same bytes; one server that hangs costs the whole [`PATIENCE`] at most. An item that
+//! no answering server knows is absent.
 
 use crate::cluster::{Carried, ERRAND_ANSWER_BYTES_MAX, Errand};
 use crate::management::{ApiError, ErrorKind, Management};
@@ -24,7 +26,7 @@ pub const UNANSWERED: &str = "cenote-unanswered";
 
 /// The header with the names of the servers that have more of a list than is in the answer, with commas between.
 pub const MORE: &str = "cenote-more";
-/// Stands there for the server that was asked.
+/// Stands for the server that was asked.
 pub(crate) const OWN: &str = "-";
 
 /// A server that takes longer is left out: a person waits for the answer.
@@ -101,7 +103,7 @@ impl List {
         };
         let parts = self.gather(management, own, has_more).await;
         let disks = match self {
-            // What a pool has given is what its disks have.
+            // A pool's figures are sums over its disks.
             Self::Pools => Some(disks_of(management).await),
             _ => None,
         };
@@ -126,7 +128,7 @@ impl List {
         }
     }
 
-    /// Asks all other servers for their parts. `has_more`: of this server there is more than its own part has.
+    /// Asks all other servers for their parts. `has_more`: this server knows more than its own part contains.
     async fn gather(self, management: &Shared, own: Value, has_more: bool) -> Parts {
         let own_id = management.cluster().own();
         let Some(servers) = servers(management).await else {
@@ -159,7 +161,7 @@ impl List {
         Parts { told, unanswered, more }
     }
 
-    /// Asks one for its part; with whether it has more of it.
+    /// Asks one server for its part; returns also whether it knows more.
     async fn ask(self, management: &dyn Management, name: String) -> Option<(Value, bool)> {
         let path = format!("/api/v1/{}?local=true", self.path());
         let errand = Errand { method: "GET".into(), path, body: String::new() };
@@ -201,14 +203,14 @@ fn value(whole: &impl Serialize) -> Value {
     serde_json::to_value(whole).unwrap_or_default()
 }
 
-/// An answer of the whole cluster, and whose part of it is missing.
+/// Makes the answer of the whole cluster, with the names of missing servers.
 fn answered(whole: &Value, unanswered: &[String]) -> Response {
     let body = Body::from(whole.to_string());
     let response = (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], body).into_response();
     with_names(response, UNANSWERED, unanswered)
 }
 
-/// One element of a list: what the whole cluster knows of it.
+/// One element of a list, by the knowledge of the whole cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct One {
     list: List,
@@ -296,7 +298,7 @@ async fn whole_of<T: Serialize + DeserializeOwned>(
     (serde_json::from_value(list.merge(parts, None)).ok(), unanswered)
 }
 
-/// What pages show of the whole cluster.
+/// The whole cluster, as pages show it.
 #[derive(Debug, Clone)]
 pub struct Whole {
     pub health: HealthReport,
@@ -304,14 +306,14 @@ pub struct Whole {
     pub pools: Vec<Pool>,
     pub volumes: Vec<Volume>,
     pub jobs: Vec<Job>,
-    /// Those of clients.
+    /// Sessions of clients.
     pub sessions: Vec<Session>,
     pub rdma: Rdma,
     /// Servers whose part is missing.
     pub unanswered: Vec<String>,
 }
 
-/// Puts together what all servers know; `None`: this is a single server, or its data plane does not answer.
+/// Puts together all servers' parts; `None`: this is a single server, or its data plane does not answer.
 pub async fn whole(management: &Arc<dyn Management>) -> Option<Whole> {
     management.cluster().own()?;
     let own = management.figures().await.ok()?;

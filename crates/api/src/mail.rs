@@ -1,32 +1,48 @@
 //! Mails about health, by SMTP.
 //!
-//! Promises: a login and a mail leave only by the protection that is set; the server has proved its name by then; each step of the conversation
-//! is bounded in time. The password is read from its file for each mail, and is never logged.
+//! Promises: a login and a mail leave only by the protection that is set; the server has proved its name by then; the whole conversation is
+//! bounded in time and in bytes, whatever the server does, and holds no thread. The password is read from its file for each mail, and is never logged.
 
 use crate::https::SYSTEM_AUTHORITIES;
 use crate::model::HealthIssue;
+use crate::regular;
+use crate::tls::FILE_BYTES_MAX;
+use lettre::Message;
 use lettre::message::Mailbox;
 use lettre::message::header::{ContentType, HeaderName, HeaderValue};
-use lettre::transport::smtp::authentication::Credentials;
-use lettre::transport::smtp::client::{Certificate, CertificateStore, Tls, TlsParameters};
-use lettre::{Message, SmtpTransport, Transport};
+use lettre::transport::smtp::authentication::{Credentials, Mechanism};
+use lettre::transport::smtp::client::{
+    AsyncSmtpConnection, AsyncTokioStream, Certificate, CertificateStore, TlsParameters,
+};
+use lettre::transport::smtp::extension::ClientId;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
-use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read as _};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 use zeroize::Zeroizing;
 
-/// The server has so long for each step.
-pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// The time for a mail: from the connection to the server's last answer.
+pub const DELIVERED_WITHIN: Duration = Duration::from_secs(30);
+/// Bytes that the server may send, its certificates included.
+const ANSWER_BYTES_MAX: usize = 256 << 10;
 /// Bytes of a password's file.
 const PASSWORD_BYTES_MAX: u64 = 4096;
 /// Issues that a mail lists in each of its parts.
 const ISSUES_MAX: usize = 50;
 
-/// How what is sent is protected on its way.
+/// Protection of mails and logins on their way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protection {
@@ -40,7 +56,7 @@ pub enum Protection {
 }
 
 impl Protection {
-    /// The port that stands for it.
+    /// The default port of the protection.
     const fn port(self) -> u16 {
         match self {
             Self::Starttls => 587,
@@ -62,14 +78,14 @@ pub struct Mail {
     pub login: Option<(String, PathBuf)>,
     /// May vouch for the server's name; `None`: those the system trusts.
     pub authorities: Option<PathBuf>,
-    /// Time for each step, [`ANSWER_WITHIN`] but in tests.
-    pub answer_within: Duration,
+    /// Time for a mail: [`DELIVERED_WITHIN`] but in tests.
+    pub delivered_within: Duration,
 }
 
-/// Takes `HOST`, `HOST:PORT` or `[ADDRESS]:PORT` apart.
+/// Parses `HOST`, `HOST:PORT` or `[ADDRESS]:PORT`.
 ///
 /// # Errors
-/// That it is none of them.
+/// The text is none of them.
 pub fn host_and_port(text: &str, protection: Protection) -> Result<(String, u16), String> {
     let bad = || format!("'{text}' is neither HOST nor HOST:PORT");
     let (host, port) = match text.rsplit_once(':') {
@@ -85,10 +101,10 @@ pub fn host_and_port(text: &str, protection: Protection) -> Result<(String, u16)
     if is_host && port > 0 { Ok((host.to_owned(), port)) } else { Err(bad()) }
 }
 
-/// Looks whether a text is an address of mail, with or without a name.
+/// Checks that a text is an address of mail, with or without a name.
 ///
 /// # Errors
-/// That it is none.
+/// The text is none.
 pub fn check_address(text: &str) -> Result<(), String> {
     mailbox(text).map(|_| ())
 }
@@ -97,11 +113,56 @@ fn mailbox(text: &str) -> Result<Mailbox, String> {
     text.parse::<Mailbox>().map_err(|error| format!("'{text}' is no address of mail: {error}"))
 }
 
-/// Sends a letter: its first line is the subject. Blocks.
+/// Sends a letter: its first line is the subject.
 ///
 /// # Errors
-/// Why it was not taken.
-pub fn send(mail: &Mail, letter: &str) -> Result<(), String> {
+/// Why the server did not take it, or that it did not within [`Mail::delivered_within`].
+pub async fn send(mail: &Mail, letter: &str) -> Result<(), String> {
+    let limit = mail.delivered_within;
+    let delivered = tokio::time::timeout(limit, deliver(mail, letter)).await;
+    delivered.unwrap_or_else(|_| Err(format!("the mail was not taken within {} s", limit.as_secs_f32())))
+}
+
+async fn deliver(mail: &Mail, letter: &str) -> Result<(), String> {
+    let told = |error: lettre::transport::smtp::Error| error.to_string();
+    let message = message(mail, letter)?;
+    // The files may be on a file system that hangs.
+    let files = mail.clone();
+    let read = tokio::task::spawn_blocking(move || Read::of(&files)).await;
+    let Read { authorities, password } = read.map_err(|_| "the server stops".to_owned())??;
+    let host = mail.host.as_str();
+    let stream = TcpStream::connect((host, mail.port)).await.map_err(|error| error.to_string())?;
+    let peer = stream.peer_addr().map_err(|error| error.to_string())?;
+    let stream = Bounded { inner: stream, peer, left: ANSWER_BYTES_MAX };
+    let name = ClientId::default();
+    let mut connection = match (mail.protection, authorities) {
+        (Protection::Tls, Some(authorities)) => {
+            let host = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
+            let connector = TlsConnector::from(Arc::new(authorities.tls()?));
+            let inner = connector.connect(host, stream).await.map_err(|error| error.to_string())?;
+            let stream = Bounded { inner, peer, left: ANSWER_BYTES_MAX };
+            AsyncSmtpConnection::connect_with_transport(Box::new(stream), &name).await.map_err(told)?
+        }
+        (_, authorities) => {
+            let connection = AsyncSmtpConnection::connect_with_transport(Box::new(stream), &name).await;
+            let mut connection = connection.map_err(told)?;
+            if let Some(authorities) = authorities {
+                connection.starttls(authorities.starttls(host)?, &name).await.map_err(told)?;
+            }
+            connection
+        }
+    };
+    if let (Some((user, _)), Some(password)) = (&mail.login, password) {
+        let credentials = Credentials::new(user.clone(), password.to_string());
+        connection.auth(&[Mechanism::Plain, Mechanism::Login], &credentials).await.map_err(told)?;
+    }
+    connection.send(message.envelope(), &message.formatted()).await.map_err(told)?;
+    // The mail was taken, whatever becomes of the farewell.
+    let _ = connection.quit().await;
+    Ok(())
+}
+
+fn message(mail: &Mail, letter: &str) -> Result<Message, String> {
     let (subject, text) = letter.split_once('\n').unwrap_or((letter, ""));
     let generated = HeaderName::new_from_ascii_str("Auto-Submitted");
     let mut message = Message::builder()
@@ -113,41 +174,130 @@ pub fn send(mail: &Mail, letter: &str) -> Result<(), String> {
     for receiver in &mail.to {
         message = message.to(mailbox(receiver)?);
     }
-    let message = message.body(text.to_owned()).map_err(|error| error.to_string())?;
-    let mut transport = SmtpTransport::builder_dangerous(mail.host.clone())
-        .port(mail.port)
-        .timeout(Some(mail.answer_within))
-        .tls(protection(mail)?);
-    if let Some((user, file)) = &mail.login {
-        let password = password(file)?;
-        transport = transport.credentials(Credentials::new(user.clone(), password.to_string()));
-    }
-    transport.build().send(&message).map(|_| ()).map_err(|error| error.to_string())
+    message.body(text.to_owned()).map_err(|error| error.to_string())
 }
 
-fn protection(mail: &Mail) -> Result<Tls, String> {
-    if mail.protection == Protection::None {
-        return Ok(Tls::None);
+/// The files that a mail needs, read for each mail: they may be exchanged at any time.
+struct Read {
+    /// `None`: nothing is protected.
+    authorities: Option<Authorities>,
+    password: Option<Zeroizing<String>>,
+}
+
+impl Read {
+    fn of(mail: &Mail) -> Result<Self, String> {
+        let authorities = match mail.protection {
+            Protection::None => None,
+            _ => Some(Authorities::read(mail.authorities.as_deref())?),
+        };
+        let password = mail.login.as_ref().map(|(_, file)| password(file)).transpose()?;
+        Ok(Self { authorities, password })
     }
-    let file = mail.authorities.clone().unwrap_or_else(|| PathBuf::from(SYSTEM_AUTHORITIES));
-    let failed =
-        |why: String| format!("the authorities' certificates {} cannot be used: {why}", file.display());
-    let text = std::fs::read(&file).map_err(|error| failed(error.to_string()))?;
-    let authorities = Certificate::from_pem(&text).map_err(|error| failed(error.to_string()))?;
-    let parameters = TlsParameters::builder(mail.host.clone())
-        .certificate_store(CertificateStore::None)
-        .add_root_certificate(authorities)
-        .build()
-        .map_err(|error| failed(error.to_string()))?;
-    Ok(match mail.protection {
-        Protection::Tls => Tls::Wrapper(parameters),
-        _ => Tls::Required(parameters),
-    })
+}
+
+/// Certificates that may vouch for the server's name, in PEM form.
+struct Authorities {
+    text: String,
+    file: PathBuf,
+}
+
+impl Authorities {
+    fn read(file: Option<&Path>) -> Result<Self, String> {
+        let file = file.map_or_else(|| PathBuf::from(SYSTEM_AUTHORITIES), Path::to_owned);
+        match regular::read_text(&file, FILE_BYTES_MAX) {
+            Ok(text) => Ok(Self { text, file }),
+            Err(error) => Err(Self { text: String::new(), file }.unusable(&error.to_string())),
+        }
+    }
+
+    fn unusable(&self, why: &str) -> String {
+        format!("the authorities' certificates {} cannot be used: {why}", self.file.display())
+    }
+
+    /// For TLS from the command STARTTLS on.
+    fn starttls(&self, host: &str) -> Result<TlsParameters, String> {
+        let failed = |error: lettre::transport::smtp::Error| self.unusable(&error.to_string());
+        let authorities = Certificate::from_pem(self.text.as_bytes()).map_err(failed)?;
+        TlsParameters::builder(host.to_owned())
+            .certificate_store(CertificateStore::None)
+            .add_root_certificate(authorities)
+            .build()
+            .map_err(failed)
+    }
+
+    /// For TLS from the first byte on.
+    fn tls(&self) -> Result<ClientConfig, String> {
+        let mut roots = RootCertStore::empty();
+        for authority in CertificateDer::pem_slice_iter(self.text.as_bytes()) {
+            let authority = authority.map_err(|error| self.unusable(&error.to_string()))?;
+            roots.add(authority).map_err(|error| self.unusable(&error.to_string()))?;
+        }
+        let config = ClientConfig::builder_with_provider(crate::tls::provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?;
+        Ok(config.with_root_certificates(roots).with_no_client_auth())
+    }
+}
+
+/// A connection that takes a bounded number of bytes: a server, or a stranger on the way to it, could answer without an end.
+///
+/// It gives them out one by one, so that its reader holds nothing of what is behind a line: answers that a stranger puts behind the one
+/// to STARTTLS reach the TLS handshake, which they break, and are not taken for those of the server that has proved its name.
+#[derive(Debug)]
+struct Bounded<S> {
+    inner: S,
+    peer: SocketAddr,
+    left: usize,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.left == 0 {
+            let why = format!("the mail server answered more than {ANSWER_BYTES_MAX} bytes");
+            return Poll::Ready(Err(io::Error::other(why)));
+        }
+        let mut part = buffer.take(1);
+        std::task::ready!(Pin::new(&mut self.inner).poll_read(context, &mut part))?;
+        let bytes = part.filled().len();
+        // `part` wrote to the front of what is not filled of `buffer`.
+        let beginning = buffer.initialize_unfilled_to(bytes).len();
+        buffer.advance(beginning);
+        self.left -= bytes;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(context)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin + std::fmt::Debug> AsyncTokioStream for Bounded<S> {
+    fn peer_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.peer)
+    }
 }
 
 fn password(file: &Path) -> Result<Zeroizing<String>, String> {
     let failed = |why: String| format!("the mail password's file {} cannot be used: {why}", file.display());
-    let open = File::open(file).map_err(|error| failed(error.to_string()))?;
+    let open = regular::open(file).map_err(|error| failed(error.to_string()))?;
     let mode = open.metadata().map_err(|error| failed(error.to_string()))?.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(failed(format!("it has mode {mode:03o}, so others can read it: chmod 600")));

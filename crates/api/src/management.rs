@@ -1,7 +1,8 @@
-//! The daemon as the API sees it: what it can be asked, and how it refuses.
+//! The daemon as the API uses it: its operations, and its refusals.
 //!
 //! Owns the trait and the error. Never knows HTTP beyond an error's status code.
 
+use crate::audit::Outcome;
 use crate::caller::{Caller, Role};
 use crate::cluster::{
     Carried, ClusterFigures, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken,
@@ -17,8 +18,7 @@ use crate::requests::{
     SetQuotas, SetUser, SetVolume, ShareOptions, ShareView, Started, TestedReceiver, TokenView, UserView,
 };
 use crate::seconds::Seconds;
-use cluster::api_tokens::{ApiToken, TokenHash};
-use cluster::audit::Outcome;
+use records::api_tokens::{ApiToken, TokenHash};
 use serde::{Deserialize, Serialize};
 use std::future::Future;
 use std::pin::Pin;
@@ -36,7 +36,7 @@ pub enum ErrorKind {
     Unauthorized,
     /// The token's role does not reach.
     Forbidden,
-    /// A destructive request without the name of what it destroys.
+    /// A destructive request without the name of the thing that it destroys.
     ConfirmationNeeded,
     NoSpace,
     Unavailable,
@@ -77,14 +77,15 @@ impl ApiError {
 /// An answer to be waited for.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, ApiError>> + Send + 'a>>;
 
-/// What is asked of a server in the rebalance of a pool. Its job lies with the server that was asked for it, which the API conducts.
+/// One step in the rebalance of a pool by all servers. The server that was asked for it owns the job,
+/// and its API conducts the steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RebalanceStep {
     /// Moves what belongs to the volumes that this server serves, as a job of its own.
     Own(PoolId),
     /// Begins the job that stands for all servers' parts.
     Begin(PoolId),
-    /// How far that job is: bytes done and in all, and words.
+    /// Notes the job's progress: bytes done and in all, and words.
     Note {
         job: u64,
         bytes: (u64, u64),
@@ -104,13 +105,14 @@ pub struct RebalanceJob {
     pub is_wanted: bool,
 }
 
-/// What the API asks of the daemon. Names are resolved by the daemon, whatever their case.
+/// Operations that the API asks of the daemon, which resolves names ignoring case.
 pub trait Management: Send + Sync + 'static {
-    /// Everything there is to show, but what clients have open.
+    /// Returns everything that can be shown, except clients' opens.
     fn figures(&self) -> Answer<'_, Box<Snapshot>>;
-    /// A part of what clients have open: with higher numbers than `after`, at most `most`, and no more than it likes to show at once.
+    /// Returns a part of clients' opens: with higher numbers than `after`, at most `most`, and no more than
+    /// the daemon likes to show at once.
     fn opens(&self, after: Option<u64>, most: usize) -> Answer<'_, OpensPage>;
-    /// Where whoever looks at the server each second notes what it saw.
+    /// Returns the figures of the last second, which a task notes each second.
     fn seconds(&self) -> &Seconds;
     /// The configuration in effect, as TOML.
     fn config(&self) -> String;
@@ -119,19 +121,19 @@ pub trait Management: Send + Sync + 'static {
 
     /// The cluster side.
     fn cluster(&self) -> Arc<dyn ClusterManagement>;
-    /// The name of another server of the cluster, if only that one can do what is asked of this.
+    /// Returns the name of another server of the cluster, if only that one can do the work for `what`.
     fn elsewhere(&self, what: Subject) -> Answer<'_, Option<String>>;
 
-    /// `by`: the role of whoever asks, which decides where a disk may be.
+    /// `by`: the caller's role, which decides where a disk may be.
     fn add_disk(&self, request: AddDisk, by: Role) -> Answer<'_, DiskId>;
     fn retire_disk(&self, disk: DiskId) -> Answer<'_, Started>;
     fn unretire_disk(&self, disk: DiskId) -> Answer<'_, ()>;
     fn replace_disk(&self, disk: DiskId, request: AddDisk, by: Role) -> Answer<'_, Replaced>;
     fn locate_disk(&self, disk: DiskId, on: bool) -> Answer<'_, LocatedDisk>;
     fn acknowledge_disk(&self, disk: DiskId) -> Answer<'_, ()>;
-    /// Checks the confirmation itself, since the refusal tells which volumes are meant.
+    /// Checks the confirmation itself, since the refusal names the volumes.
     fn forget_promises(&self, disk: DiskId, request: ForgetPromises) -> Answer<'_, ForgottenPromises>;
-    /// Checks the confirmation itself, since the refusal tells what the disk holds.
+    /// Checks the confirmation itself, since the refusal names the disk's contents.
     fn erase_disk(&self, request: EraseDisk) -> Answer<'_, ErasedDisk>;
     fn set_pool(&self, name: String, request: SetPool) -> Answer<'_, ()>;
     fn create_pool(&self, request: CreatePool, by: Role) -> Answer<'_, PoolId>;
@@ -185,10 +187,10 @@ pub trait Management: Send + Sync + 'static {
     /// The named token of which this is the hash, expired or not. Waits for nobody.
     fn token_of(&self, hash: TokenHash) -> Option<ApiToken>;
 
-    /// Sends each receiver of changes of health a notice that says that it is a test.
+    /// Sends each receiver of changes of health a test notice.
     fn test_alerts(&self) -> Answer<'_, Vec<TestedReceiver>>;
 
-    /// Writes a line to the audit log before the request is answered. `actor`: who asked.
+    /// Writes a line to the audit log before the request is answered. `actor`: the caller.
     fn audit_by(&self, actor: &str, source: &str, action: &str, target: &str, outcome: Outcome, detail: &str);
     /// The same for a request that no named token came with.
     fn audit(&self, source: &str, action: &str, target: &str, outcome: Outcome, detail: &str) {
@@ -196,15 +198,15 @@ pub trait Management: Send + Sync + 'static {
     }
 }
 
-/// What a request is about.
+/// The object of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     Disk(DiskId),
-    /// By its name.
+    /// A volume by its name.
     Volume(String),
     /// The volume of a share, by the share's name.
     Share(String),
-    /// By its number, which carries the server that runs it.
+    /// A job by its number, which carries the server that runs it.
     Job(u64),
 }
 
@@ -213,7 +215,7 @@ pub trait ClusterManagement: Send + Sync + 'static {
     /// The number of this server; `None`: it is in no cluster.
     fn own(&self) -> Option<NodeId>;
     fn view(&self) -> Answer<'_, ClusterView>;
-    /// The same of what this server knows, without asking the others.
+    /// The same by this server's knowledge, without asking the others.
     fn known(&self) -> Answer<'_, ClusterView> {
         self.view()
     }
@@ -221,7 +223,7 @@ pub trait ClusterManagement: Send + Sync + 'static {
     fn servers(&self) -> Vec<(NodeId, String)> {
         Vec::new()
     }
-    /// Whether another server lives, if heartbeats tell.
+    /// Tells whether another server lives, if heartbeats tell.
     fn is_up(&self, _: NodeId) -> Option<bool> {
         None
     }
@@ -245,9 +247,9 @@ pub trait ClusterManagement: Send + Sync + 'static {
     fn set_draining(&self, name: String, is_draining: bool) -> Answer<'_, ()>;
     /// Has a server's volumes move to others, also if some are not served while that server is away.
     fn force_draining(&self, name: String) -> Answer<'_, ()>;
-    /// What is wrong with the cluster, as far as this server has seen; waits for nobody.
+    /// Returns the issues of the cluster that this server has seen; waits for nobody.
     fn issues(&self) -> Vec<HealthIssue>;
-    /// What metrics tell of the cluster; `None`: this is a single server. Waits for nobody.
+    /// Returns the cluster's figures for metrics; `None`: this is a single server. Waits for nobody.
     fn figures(&self) -> Option<ClusterFigures> {
         None
     }

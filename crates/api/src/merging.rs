@@ -1,4 +1,5 @@
-//! How parts of an answer become one: pure functions of the parts, whose order does not depend on the server that puts them together.
+//! Merges parts of an answer: pure functions of the parts, whose order does not depend on the server
+//! that merges them.
 
 use crate::model::{
     ClusterPerformance, Disk, Health, HealthIssue, HealthReport, Performance, Pool, Rdma, RdmaConnection,
@@ -9,14 +10,15 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whatever begins so is one thing of the cluster, of which several servers may tell the same.
+/// Prefixes of issues' targets that belong to the cluster, so that several servers may report the same
+/// one.
 const OF_THE_CLUSTER: [&str; 5] = ["cluster ", "server ", "volume ", "pool ", "disk "];
 
 /// The parts of an answer, by the name of the server that gave each, and the servers that gave none; both in the order of names.
 pub(crate) struct Parts {
     pub told: Vec<(String, Value)>,
     pub unanswered: Vec<String>,
-    /// Servers that have more than their part has.
+    /// Servers that know more than their part contains.
     pub more: Vec<String>,
 }
 
@@ -33,7 +35,7 @@ pub(crate) fn clients(parts: Parts) -> Value {
     joined(parts, "client")
 }
 
-/// What the servers told that is understood, with their names.
+/// Returns the parts that can be parsed, each with its server's name.
 fn read<T: DeserializeOwned>(parts: Parts) -> impl Iterator<Item = (String, T)> {
     parts.told.into_iter().filter_map(|(server, part)| Some((server, serde_json::from_value(part).ok()?)))
 }
@@ -57,7 +59,8 @@ pub(crate) fn last_second(parts: Parts) -> ClusterSecond {
     whole
 }
 
-/// Interfaces, devices, listeners and connections of all servers, each with its server, and the sums of what they counted.
+/// Merges interfaces, devices, listeners and connections of all servers, each with its server, and adds
+/// up their counters.
 pub(crate) fn rdma(parts: Parts) -> Rdma {
     let mut whole = Rdma::default();
     let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -84,7 +87,7 @@ pub(crate) fn rdma(parts: Parts) -> Rdma {
     whole
 }
 
-/// Leaves out those of other servers, which are no clients.
+/// Merges sessions, without those of other servers, which are no clients.
 pub(crate) fn sessions(parts: Parts) -> Value {
     let mut all = joined(parts, "server");
     if let Value::Array(all) = &mut all {
@@ -137,8 +140,8 @@ fn joined(parts: Parts, first: &str) -> Value {
     Value::Array(all)
 }
 
-/// How well a server knows an element that it tells of: best the one whose element has `key`, then the one that has it by the records, then one to which
-/// that one is not out of reach.
+/// Ranks a server's knowledge of an element: best is the one whose element has `key`, then the one that
+/// has it by the records, then one that can reach that server.
 fn knowledge(element: &Value, key: &str, server: &str) -> u8 {
     let text = |name: &str| element.get(name).and_then(Value::as_str);
     match () {
@@ -149,7 +152,7 @@ fn knowledge(element: &Value, key: &str, server: &str) -> u8 {
     }
 }
 
-/// Each element as the server tells it that knows it best ([`knowledge`]). Of several the first by name counts.
+/// Takes each element from the server that knows it best ([`knowledge`]); of several, from the first by name.
 fn known_best(parts: Parts, key: &str, notes_server: bool) -> Value {
     let mut best: BTreeMap<String, (u8, Value)> = BTreeMap::new();
     for (server, part) in parts.told {
@@ -177,7 +180,7 @@ fn sort_by_text(all: &mut Value, key: &str) {
     }
 }
 
-/// Pools as the records have them, with the worst of what servers say of each.
+/// Merges pools as the records have them, with the worst state that any server reports.
 pub(crate) fn pools(parts: Parts, disks: &[Disk]) -> Value {
     let mut all: BTreeMap<String, Pool> = BTreeMap::new();
     for (_, part) in parts.told {
@@ -193,7 +196,7 @@ pub(crate) fn pools(parts: Parts, disks: &[Disk]) -> Value {
     serde_json::to_value(all).unwrap_or_default()
 }
 
-/// Counts what the disks of each pool have given to volumes; absent if one does not say.
+/// Sums up the bytes that each pool's disks have given to volumes; absent if one does not report them.
 pub(crate) fn fill_pools(pools: &mut [Pool], disks: &[Disk]) {
     for pool in pools {
         let own = disks.iter().filter(|disk| disk.pool == Some(pool.id));
@@ -217,7 +220,7 @@ pub(crate) fn health(parts: Parts) -> HealthReport {
                 None => drop(all.insert(key, issue)),
                 Some(known) => {
                     let since_unix_s = known.since_unix_s.min(issue.since_unix_s);
-                    // Of itself a server knows best what is wrong, and what helps.
+                    // A server knows best about its own issues, and their remedies.
                     let is_own = issue.target == format!("server {server}");
                     if issue.health > known.health || issue.health == known.health && is_own {
                         *known = issue;
@@ -227,10 +230,10 @@ pub(crate) fn health(parts: Parts) -> HealthReport {
             }
         }
     }
-    // A server that some other one reaches, or that answers itself, serves what it has.
+    // A server that another one reaches, or that answers itself, serves its volumes.
     all.retain(|key, _| key.1 != VOLUME_UNREACHED || of_one.get(key).is_some_and(|by| by.len() == all_told));
     for (key, issue) in &mut all {
-        // What several tell is the cluster's.
+        // An issue that several servers report belongs to the cluster.
         issue.server = match of_one.get(key).map(|servers| servers.iter().collect::<Vec<_>>()).as_deref() {
             Some([one]) if !one.is_empty() => Some((*one).clone()),
             _ => None,
@@ -260,7 +263,7 @@ fn unanswered_issue(name: &String) -> HealthIssue {
         code: "server_unanswered".to_owned(),
         target: format!("server {name}"),
         // Nobody knows since when: it is found out by the question.
-        since_unix_s: cluster::clock::unix_now_s(),
+        since_unix_s: records::clock::unix_now_s(),
         what: format!("{name} did not answer within a second"),
         meaning: "Issues of its disks and of its part in the cluster are not known, and missing here."
             .to_owned(),

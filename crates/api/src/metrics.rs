@@ -1,9 +1,10 @@
 //! A snapshot as Prometheus text (exposition format 0.0.4).
 //!
-//! Promises: names begin with `cenote_`, or with `process_` for what every process has; base units (seconds, bytes, ratios) stand at
-//! their end; counters end with `_total`; what describes a thing is a label of its `_info`, and every other sample has no more labels
-//! than it needs. Samples of a family add up: none is the sum of others. Each figure of a cluster is exported by one of its servers. Never keeps
-//! state: every scrape is made from one snapshot, and in a cluster by one server from what all know.
+//! Promises: names begin with `cenote_`, or with `process_` for figures that every process has. Base units
+//! (seconds, bytes, ratios) stand at their end; counters end with `_total`. Descriptions are labels of a
+//! thing's `_info`, and every other sample has no more labels than it needs. Samples of a family add up: none
+//! is the sum of others. Each figure of a cluster is exported by one of its servers. Never keeps state: every
+//! scrape is made from one snapshot, and in a cluster by one server from the knowledge of all.
 
 mod cluster;
 mod exposition;
@@ -25,7 +26,7 @@ pub fn text(snapshot: &Snapshot, of_cluster: Option<&OfCluster>) -> String {
     let mut families = Families::default();
     disks(snapshot, &mut families);
     let whole = of_cluster.and_then(|found| found.whole.as_ref());
-    // What is of no server is told by one.
+    // One server exports the figures that belong to no server.
     let is_told_here = of_cluster.is_none_or(|found| found.figures.shared.is_some());
     if is_told_here {
         pools(whole.map_or(&snapshot.pools, |whole| &whole.pools), &mut families);
@@ -68,7 +69,7 @@ fn word(value: impl Serialize) -> String {
 }
 
 fn disks(snapshot: &Snapshot, families: &mut Families) {
-    // What another server knows of its disks is exported there.
+    // Another server exports the counters of its own disks.
     for disk in snapshot.disks.iter().filter(|disk| disk.counters.is_some()) {
         let id = disk.id.to_string();
         let pool = snapshot.pools.iter().find(|pool| disk.pool == Some(pool.id));
@@ -97,7 +98,7 @@ fn disks(snapshot: &Snapshot, families: &mut Families) {
     }
 }
 
-/// Adds what was asked of other servers' disks.
+/// Adds requests to other servers' disks.
 fn bus(snapshot: &Snapshot, families: &mut Families) {
     for peer in &snapshot.bus {
         let node = peer.node.to_string();
@@ -146,7 +147,7 @@ fn bus(snapshot: &Snapshot, families: &mut Families) {
     }
 }
 
-/// Adds what one connection to another server carries.
+/// Adds the load of one connection to another server.
 fn bus_channel(node: &str, at: usize, channel: &BusChannel, families: &mut Families) {
     let (at, address) = (at.to_string(), channel.address.to_string());
     let labels = [("node", node), ("channel", at.as_str()), ("address", address.as_str())];
@@ -160,7 +161,7 @@ fn bus_channel(node: &str, at: usize, channel: &BusChannel, families: &mut Famil
     families.counter("cenote_bus_channel_bytes_total", help, &labels, channel.moved_bytes);
 }
 
-/// Adds what waits on the way to another server, and is under way there.
+/// Adds requests that wait for another server, or are under way there.
 fn bus_queue(node: &str, queue: &BusQueue, families: &mut Families) {
     let priority = match queue.priority {
         BusPriority::Client => "client",
@@ -192,7 +193,7 @@ fn bus_queue(node: &str, queue: &BusQueue, families: &mut Families) {
     families.counter(name, help, &labels, queue.requests);
 }
 
-/// Adds what the server asked of a disk, and what was found wrong with it.
+/// Adds the server's requests to a disk, and the errors found on it.
 fn disk_counters(disk: &Disk, labels: &[(&str, &str)], families: &mut Families) {
     let Some(counters) = &disk.counters else { return };
     for (name, help, value) in [
@@ -223,7 +224,7 @@ fn disk_counters(disk: &Disk, labels: &[(&str, &str)], families: &mut Families) 
     }
 }
 
-/// Adds what the device says of itself.
+/// Adds the device's own report.
 fn device_figures(disk: &Disk, labels: &[(&str, &str)], families: &mut Families) {
     let device = disk.device_health.unwrap_or_default();
     for (name, help, percent) in [
@@ -333,7 +334,7 @@ fn volumes(snapshot: &Snapshot, with_unserved: bool, families: &mut Families) {
     }
 }
 
-/// Named as the counters of Windows, whose names stand in the help.
+/// Adds counters of RDMA under Windows' names, which stand in the help.
 fn rdma(snapshot: &Snapshot, families: &mut Families) {
     let state = &snapshot.rdma;
     let sets = [

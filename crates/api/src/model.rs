@@ -29,13 +29,13 @@ pub enum Health {
 pub enum DiskStatus {
     #[default]
     Ok,
-    /// Its path does not lead to it, or it stopped answering.
+    /// The disk's path does not lead to it, or it stopped answering.
     LostCommunication,
-    /// A write or flush failed: it takes no writes until it is verified (I9).
+    /// A write or flush failed: the disk takes no writes until it is verified (I9).
     IoError,
-    /// Its label or its records are damaged.
+    /// The disk's label or records are damaged.
     UnrecognizedMetadata,
-    /// Its slabs move to other disks.
+    /// The disk's slabs move to other disks.
     Retiring,
 }
 
@@ -62,7 +62,8 @@ pub struct Disk {
     pub status: DiskStatus,
     pub usage: DiskUsage,
     pub size_bytes: u64,
-    /// In slabs given to volumes; this and what follows is absent if only its server knows it, and that was not asked or did not answer.
+    /// Bytes in slabs given to volumes. This and the fields below are absent if only the disk's server
+    /// knows them, and that one was not asked or did not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated_bytes: Option<u64>,
     /// Logical block: 512 or 4096.
@@ -72,7 +73,7 @@ pub struct Disk {
     pub rotational: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counters: Option<DiskCounters>,
-    /// The server of a cluster that has it and told of it.
+    /// The server of a cluster that has the disk and reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
     /// The device's own report (SMART, NVMe); `None` if it has none, or may not be asked.
@@ -89,34 +90,35 @@ pub struct DiskCounters {
     pub flushes: u64,
     /// Operations the disk answered with an error, or not in time.
     pub errors: u64,
-    /// Blocks of 4 KiB whose checksum failed; this and what follows: since the server has the disk, over restarts.
+    /// Blocks of 4 KiB whose checksum failed; this count and those below: since the server has the disk,
+    /// over restarts.
     pub corrupt_blocks: u64,
-    /// Of those, blocks written again from another copy.
+    /// Corrupt blocks that were written again from another copy.
     pub repaired_blocks: u64,
-    /// Of the corrupt blocks, those that the disk could not read.
+    /// Corrupt blocks that the disk could not read.
     pub medium_errors: u64,
-    /// Pages and blocks whose write the disk answered and lost: they held what was there before.
+    /// Pages and blocks whose write the disk acknowledged and lost: they held their old contents.
     pub lost_writes: u64,
-    /// Of these three counts, what an administrator has taken notice of: health tells of what is beyond.
+    /// Part of these three counts that an administrator has acknowledged: health reports only those beyond.
     pub acknowledged_corrupt_blocks: u64,
     pub acknowledged_medium_errors: u64,
     pub acknowledged_lost_writes: u64,
 }
 
-/// A device's own report; `None`: the device does not say.
+/// A device's own report; `None`: the device does not report it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeviceHealth {
-    /// Its own verdict: `false` predicts that it fails.
+    /// The device's own verdict: `false` predicts that it fails.
     pub passed: Option<bool>,
-    /// Of the writes it is made for; may exceed 100.
+    /// Share used of the writes that the device is made for; may exceed 100.
     pub used_percent: Option<u32>,
-    /// Left of its spare blocks.
+    /// Share left of the device's spare blocks.
     pub spare_percent: Option<u32>,
     /// Fewer spare blocks, and it predicts its failure.
     pub spare_threshold_percent: Option<u32>,
     /// In its whole life.
     pub written_bytes: Option<u64>,
-    /// Blocks that it could not give, in its whole life.
+    /// Blocks that the device could not read, in its whole life.
     pub media_errors: Option<u64>,
 }
 
@@ -129,7 +131,7 @@ pub struct Pool {
     pub disks: u32,
     pub slab_bytes: u64,
     pub size_bytes: u64,
-    /// Absent if a disk's server did not tell.
+    /// Absent if a disk's server did not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated_bytes: Option<u64>,
     /// Kept free so that the loss of a disk can be repaired at once.
@@ -169,9 +171,10 @@ pub enum Provisioning {
 }
 
 /// A virtual disk's OperationalStatus.
-/// Code of the issue that another server, which lives, has a volume and does not answer the one that tells it. Of a cluster it counts if all servers tell it.
+/// Code of the issue that another live server has a volume and does not answer this one. In a cluster
+/// it counts if all servers report it.
 pub const VOLUME_UNREACHED: &str = "volume_unreached";
-/// Code of the issue that a server lives whose disks are not reached.
+/// Code of the issue that a server lives whose disks are out of reach.
 pub const NODE_UNREACHED: &str = "node_unreached";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -187,7 +190,7 @@ pub enum VolumeStatus {
     NoRedundancy,
     /// A structure is damaged on all copies: files can be read, nothing can be changed.
     ReadOnly,
-    /// It cannot be served, or the server that has it does not answer.
+    /// The volume cannot be served, or the server that has it does not answer.
     Detached,
 }
 
@@ -198,7 +201,8 @@ pub struct Volume {
     pub name: String,
     #[schema(value_type = String)]
     pub pool: PoolId,
-    /// The server of a cluster that has it; what others tell of it leaves out what only that one knows.
+    /// The server of a cluster that serves it; other servers' reports lack the figures that only that one
+    /// knows.
     #[serde(default)]
     pub owner: Option<String>,
     pub health: Health,
@@ -206,8 +210,8 @@ pub struct Volume {
     pub resiliency: Resiliency,
     pub provisioning: Provisioning,
     pub size_bytes: u64,
-    /// By files, and by the slabs of journal and metadata. This and other figures are absent if only the server that serves it knows them, and
-    /// that was not asked or did not answer.
+    /// Bytes used by files, and by the slabs of journal and metadata. This and other figures are absent if
+    /// only the server that serves the volume knows them, and that one was not asked or did not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -215,7 +219,7 @@ pub struct Volume {
     /// Space that the volume takes from the pool, all copies together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub footprint_bytes: Option<u64>,
-    /// Health warns if so much of it, in percent, is used.
+    /// Fill level, in percent, from which health warns.
     pub warn_at_percent: u8,
     pub copies: u8,
     /// Absent if it is not served: how many copies can be used is not known then.
@@ -227,16 +231,16 @@ pub struct Volume {
     /// Blocks that a copy has yet to receive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stale_bytes: Option<u64>,
-    /// Clients read so much for which no disk was asked, since the volume was opened.
+    /// Bytes that clients read without any disk, since the volume was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_hit_bytes: Option<u64>,
-    /// Clients read so much for which disks were asked.
+    /// Bytes that clients read for which disks were asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_miss_bytes: Option<u64>,
-    /// Every piece has copies on so many disks at least, by the record.
+    /// Least number of disks that any piece has copies on, by the record.
     #[serde(default)]
     pub least_copies: u8,
-    /// Every piece has copies on disks of so many servers at least, by the record; absent on a single server.
+    /// Least number of servers whose disks any piece has copies on, by the record; absent on a single server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_servers: Option<u8>,
     /// The disks whose copies hold every write.
@@ -252,13 +256,14 @@ pub struct Volume {
 /// Parts of a volume without an intact copy, as far as reads, scrubs and checks met them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VolumeDamage {
-    /// By path.
+    /// Damaged files by path.
     pub files: Vec<DamagedFile>,
     /// Damaged bytes that no file has: of structures, or of files that are gone.
     pub other_bytes: u64,
-    /// Damaged pages of the volume's tree: what they hold cannot be named, and files are missing in the list if they are among it.
+    /// Damaged pages of the volume's tree: their contents cannot be named, and may be files missing in the
+    /// list.
     pub unreadable_pages: u64,
-    /// There is more than is listed.
+    /// Whether there are more files than listed.
     pub truncated: bool,
 }
 
@@ -291,7 +296,7 @@ pub struct Session {
     pub dialect: String,
     /// Such as `TCP` or `iWARP`; with several, of the first channel.
     pub transport: String,
-    /// Its connections.
+    /// Connections of the session.
     pub channels: Vec<Channel>,
     /// Algorithm, or empty if messages are not signed.
     pub signing: String,
@@ -310,7 +315,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// It is another server's of the cluster: it has connected to the share of the storage bus, which no client may.
+    /// Tells whether another server of the cluster has the session: it is connected to the share of the
+    /// storage bus, which clients may not use.
     pub fn is_of_server(&self) -> bool {
         self.shares.iter().any(|share| share.eq_ignore_ascii_case("bus$"))
     }
@@ -336,18 +342,18 @@ pub struct OpenFile {
     pub durable: bool,
 }
 
-/// A part of what clients have open, by number.
+/// A part of clients' opens, by number.
 #[derive(Debug, Clone, Default)]
 pub struct OpensPage {
     pub files: Vec<OpenFile>,
-    /// There are some with higher numbers.
+    /// Whether there are opens with higher numbers.
     pub has_more: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobKind {
-    /// A returned copy receives what it missed.
+    /// A returned copy receives the writes that it missed.
     Resync,
     /// Slabs of a lost or retired disk are made anew on others.
     Rebuild,
@@ -359,10 +365,10 @@ pub enum JobKind {
     Check,
     /// Blocks whose checksum failed are written again from another copy.
     Repair,
-    /// Everything is moved off a disk, which then leaves its pool: covers the jobs of all volumes that this takes. Suspended: it does
-    /// not go on by itself.
+    /// Everything is moved off a disk, which then leaves its pool: covers the jobs of all volumes that have
+    /// to move. Suspended: an administrator has to resume it.
     Retirement,
-    /// A directory's access entries are handed down to what is below it.
+    /// A directory's access entries are handed down to everything below it.
     AclPropagation,
     /// A volume of a server that is down, or has handed it over, is opened on this one.
     Takeover,
@@ -394,11 +400,11 @@ pub struct QuotaReport {
     pub mode: QuotaMode,
     /// Files are still being counted: no limit holds yet.
     pub counting: bool,
-    /// The bounds of users who have none of their own; `None`: no bound.
+    /// Bounds of users who have none of their own; `None`: no bound.
     pub default_threshold_bytes: Option<u64>,
     pub default_limit_bytes: Option<u64>,
     pub users: Vec<QuotaView>,
-    /// There are more users than are listed.
+    /// Whether there are more users than listed.
     pub truncated: bool,
 }
 
@@ -409,9 +415,9 @@ pub struct QuotaView {
     pub user: String,
     pub sid: String,
     pub used_bytes: u64,
-    /// Beyond it the user is shown as over it; `None`: no bound.
+    /// Usage beyond which the user counts as over the threshold; `None`: no bound.
     pub threshold_bytes: Option<u64>,
-    /// Beyond it the user's writes are refused; `None`: no bound.
+    /// Usage beyond which the user's writes are refused; `None`: no bound.
     pub limit_bytes: Option<u64>,
     /// The bounds are the user's own, and not the volume's defaults.
     pub own_limits: bool,
@@ -435,13 +441,13 @@ pub struct Job {
     pub total_bytes: u64,
     pub started_unix_s: u64,
     pub ended_unix_s: Option<u64>,
-    /// `None` if it cannot be told.
+    /// `None` if it cannot be estimated.
     pub remaining_s: Option<u64>,
     /// The job's findings, or the reason of its failure; may be empty.
     pub message: String,
 }
 
-/// One thing that is wrong: what, to what, since when, what it means for the data, what to do.
+/// An issue: its description, target, begin, meaning for the data, and remedy.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct HealthIssue {
     pub health: Health,
@@ -451,11 +457,11 @@ pub struct HealthIssue {
     pub target: String,
     pub since_unix_s: u64,
     pub what: String,
-    /// For the data.
+    /// Meaning for the data.
     pub meaning: String,
     /// Next.
     pub action: String,
-    /// The server of a cluster that alone tells of it.
+    /// The server of a cluster that alone reports the issue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
 }
@@ -465,7 +471,7 @@ pub struct HealthReport {
     /// The worst of all issues.
     pub health: Health,
     pub issues: Vec<HealthIssue>,
-    /// Servers of the cluster that were asked and did not answer: what is wrong with them is not known.
+    /// Servers of the cluster that were asked and did not answer: their issues are unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unanswered: Vec<String>,
 }
@@ -475,7 +481,7 @@ pub struct HealthReport {
 pub struct OperationCounters {
     pub operations: u64,
     pub bytes: u64,
-    /// Those answered that did not wait for another client, such as for its lock or its cache.
+    /// Answered operations that did not wait for another client, such as for its lock or its cache.
     pub measured_operations: u64,
     /// Sum over the measured operations, from a request's arrival to its answer.
     pub latency_us: u64,
@@ -490,9 +496,9 @@ pub struct Performance {
     pub write: OperationCounters,
     /// Everything but READ and WRITE.
     pub metadata: OperationCounters,
-    /// Of the volumes that are served.
+    /// Bytes of the volumes that are served.
     pub cache_hit_bytes: u64,
-    /// Of the volumes that are served.
+    /// Bytes of the volumes that are served.
     pub cache_miss_bytes: u64,
     /// Bytes written to disks, all copies, journals and checksums included.
     pub disk_write_bytes: u64,
@@ -529,7 +535,7 @@ pub struct ClusterPerformance {
     /// Sums; `uptime_us` is that of the server that has run longest.
     #[serde(flatten)]
     pub total: Performance,
-    /// Empty: this is a single server, or one server's own was asked for.
+    /// Empty: this is a single server, or the request asked for one server's own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<ServerPerformance>,
 }
@@ -583,22 +589,23 @@ pub struct ShareFigures {
     pub volume: VolumeId,
     pub reads: u64,
     pub writes: u64,
-    /// Everything else that was asked of its open files.
+    /// All other requests to its open files.
     pub others: u64,
     pub read_bytes: u64,
     pub written_bytes: u64,
-    /// Of reads and writes that did not wait for another client.
+    /// Times of reads and writes that did not wait for another client.
     pub latency: LatencyHistogram,
 }
 
 /// How long reads and writes of a client took.
 #[derive(Debug, Clone)]
 pub struct ClientFigures {
-    /// Its address; of IPv6 the network of 64 bits. `None`: all clients beyond those that are kept apart.
+    /// Address of the client; of IPv6 the network of 64 bits. `None`: all clients beyond those that are
+    /// kept apart.
     pub client: Option<String>,
-    /// Those that it has now.
+    /// Current sessions of the client.
     pub sessions: usize,
-    /// Of those that did not wait for another client, since the client was first seen.
+    /// Times of reads and writes that did not wait for another client, since the client was first seen.
     pub latency: LatencyHistogram,
 }
 

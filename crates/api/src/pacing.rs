@@ -1,10 +1,10 @@
-//! How fast one token's changes follow each other.
+//! The pace of one token's changes.
 //!
-//! Each leaves a line in the audit log, which keeps a bounded number of them: nobody pushes others' lines out in a moment. Promises: a token has
-//! [`AT_ONCE`] changes at once, and one each [`EVERY`] from then on; more wait for their turn, and those of one token for no other token. Keeps
-//! no clock.
+//! Each change leaves a line in the audit log, which keeps a bounded number of them: the pace keeps a token
+//! from pushing others' lines out in a moment. Promises: a token has [`AT_ONCE`] changes at once, and one
+//! each [`EVERY`] from then on; further ones wait for their turn, and delay no other token. Keeps no clock.
 
-use cluster::api_tokens::TokenHash;
+use records::api_tokens::TokenHash;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 pub(crate) const AT_ONCE: u32 = 200;
 /// The log's files, 80 MiB, are full after hours at the earliest.
 pub(crate) const EVERY: Duration = Duration::from_millis(50);
-/// Tokens beyond this number make room: those that have not been used for the longest time.
+/// Number of tokens from which those are forgotten whose changes have all had their turn.
 const TOKENS_MAX: usize = 4096;
 
 /// See the module.
@@ -27,7 +27,7 @@ impl Pacing {
         if turns.len() >= TOKENS_MAX {
             turns.retain(|_, next| *next > now);
         }
-        // When all that was asked for at this pace is over.
+        // Time when all changes requested so far have had their turn at this pace.
         let next = turns.entry(token).or_insert(now);
         *next = (*next).max(now) + EVERY;
         next.saturating_duration_since(now + EVERY * AT_ONCE)

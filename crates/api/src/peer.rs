@@ -1,21 +1,21 @@
-//! What comes with each request: who asks, from where, and the daemon.
+//! Context of each request: the caller, its address, and the daemon.
 
+use crate::audit::Outcome;
 use crate::caller::Caller;
 use crate::management::{ApiError, ErrorKind, Management};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use cluster::audit::Outcome;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// What handlers work with.
+/// The state that handlers share.
 pub(crate) type Shared = Arc<dyn Management>;
 
 /// The peer of the connection that a request came by.
 #[derive(Clone, Copy)]
 pub(crate) struct PeerAddress(pub SocketAddr);
 
-/// Who asks, and from where.
+/// The caller, and the address it asks from.
 #[derive(Clone)]
 pub struct Peer {
     pub address: SocketAddr,
@@ -23,7 +23,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Writes a line about what the peer asked for to the audit log.
+    /// Writes a line about the peer's request to the audit log.
     pub fn audit(
         &self,
         management: &Arc<dyn Management>,

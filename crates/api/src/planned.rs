@@ -1,42 +1,42 @@
-//! What `plan` prints as JSON: a pool that there may be one day.
+//! The JSON of `plan`: a pool that may be built.
 //!
 //! Owns data only.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A plan: what the nodes have, and what each resiliency makes of it.
+/// A plan: the nodes, and the result of each resiliency on them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Plan {
     pub nodes: u32,
     /// 0: none are named.
     pub racks: u32,
     pub drives: u32,
-    /// Of all drives, as they are sold.
+    /// Bytes of all drives, as they are sold.
     pub raw_bytes: u64,
-    /// Of all drives, without labels, journals and checksums.
+    /// Bytes of all drives, without labels, journals and checksums.
     pub data_bytes: u64,
-    /// Those that are possible, the least copies first.
+    /// Possible choices, the least copies first.
     pub choices: Vec<PlanChoice>,
-    /// That of Storage Spaces Direct for the same nodes.
+    /// Choices of Storage Spaces Direct for the same nodes.
     pub s2d: Vec<S2dChoice>,
     pub memory: PlanMemory,
-    /// Nodes that may fail at once with the cluster's state still to be had.
+    /// Nodes that may fail at once without loss of the cluster's state.
     pub state_survives_nodes: u32,
-    /// What goes for it, and where it differs from Storage Spaces Direct.
+    /// Assumptions of the plan, and differences from Storage Spaces Direct.
     pub notes: Vec<String>,
 }
 
 /// One resiliency on the planned nodes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PlanChoice {
-    /// As `volume create --resiliency` has it.
+    /// Value for `volume create --resiliency`.
     pub resiliency: String,
     pub copies: u8,
-    /// What copies are kept apart by: `disk`, `enclosure`, `node` or `rack`; one copy by `nothing`.
+    /// Fault domain that keeps copies apart: `disk`, `enclosure`, `node` or `rack`; `nothing` for one copy.
     pub apart_by: String,
     pub usable_bytes: u64,
-    /// Of the raw bytes.
+    /// Share of the raw bytes.
     pub efficiency_percent: f64,
     pub reserve_bytes: u64,
     pub reserve_disks: u32,
@@ -52,7 +52,7 @@ pub struct PlanChoice {
     pub bounds: PlanBounds,
 }
 
-/// The most to expect of all nodes together, and what bounds it: `processor`, `drives` or `network`.
+/// The most to expect of all nodes together, and the bound: `processor`, `drives` or `network`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PlanBounds {
     /// Random 4 KiB.
@@ -65,24 +65,24 @@ pub struct PlanBounds {
     pub read_bytes_by: String,
     pub write_bytes_per_s: f64,
     pub write_bytes_by: String,
-    /// Each way and node, so that the network is not what bounds 64 KiB reads and writes.
+    /// Speed per direction and node with which the network does not bound 64 KiB reads and writes.
     pub network_bits_per_s: f64,
 }
 
 /// RAM of one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PlanMemory {
-    /// For what the stores hold of their drives.
+    /// Memory of the stores for their drives.
     pub stores_bytes: u64,
     /// To begin with: stores, cache and operating system.
     pub least_bytes: u64,
 }
 
-/// What Storage Spaces Direct has for so many servers, by its published tables.
+/// One choice of Storage Spaces Direct for this number of servers, by its published tables.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct S2dChoice {
     pub resiliency: String,
-    /// Of the capacity drives, without reserve.
+    /// Share of the capacity drives, without reserve.
     pub efficiency_percent: f64,
     pub code: String,
     /// Drives or servers.

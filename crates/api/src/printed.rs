@@ -19,7 +19,7 @@ pub struct Message {
 /// Printed by `dashboard`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DashboardLink {
-    /// With the API's token behind `#token=`, which a browser does not send.
+    /// Link with the API's token behind `#token=`, which a browser does not send.
     pub url: String,
 }
 
@@ -40,7 +40,7 @@ pub struct PerformanceSample {
     pub write: OperationSample,
     /// Everything but READ and WRITE.
     pub metadata: OperationSample,
-    /// Of the bytes that clients read, those for which no disk was asked; `None`: nothing was read.
+    /// Share of the bytes that clients read without any disk; `None`: nothing was read.
     pub cache_hit_ratio: Option<f64>,
     /// All copies, journals and checksums included.
     pub disk_read_bytes_per_s: f64,
@@ -58,7 +58,8 @@ pub struct OperationSample {
 }
 
 impl PerformanceSample {
-    /// Changes between two looks at all servers of a cluster that answered both: rates are by each one's own clock.
+    /// Changes between two readings of all servers of a cluster that answered both: rates are by each one's
+    /// own clock.
     pub fn of_all(before: &ClusterPerformance, after: &ClusterPerformance) -> Self {
         if after.servers.is_empty() {
             return Self::between(&before.total, &after.total);
@@ -77,7 +78,7 @@ impl PerformanceSample {
         Self::between(&first, &last)
     }
 
-    /// Changes between two looks at the same server; since its start, if it was started anew in between.
+    /// Changes between two readings of the same server; since its start, if it was started anew in between.
     pub fn between(before: &Performance, after: &Performance) -> Self {
         let restarted = after.uptime_us < before.uptime_us;
         let nothing = Performance::default();
@@ -143,7 +144,7 @@ pub struct RdmaPing {
     /// The agreement of both ends, and times of the steps and of round trips; units in names.
     #[schema(value_type = Object)]
     pub path: serde_json::Value,
-    /// Of a share, if one was named.
+    /// Bandwidth of a share, if one was named.
     #[schema(value_type = Option<Object>)]
     pub bandwidth: Option<serde_json::Value>,
 }

@@ -1,4 +1,4 @@
-//! What is shown of RDMA: where it is to be had, its connections, and the counters that Windows keeps as "RDMA Activity" and
+//! RDMA for people: devices, connections, and the counters that Windows keeps as "RDMA Activity" and
 //! "SMB Direct Connection".
 
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ pub enum CounterKind {
     Rate,
     /// Only grows; Windows shows the sum.
     Total,
-    /// As of this moment.
+    /// Level as of this moment.
     Level,
 }
 
@@ -92,10 +92,10 @@ pub struct Channel {
     pub rdma: Option<ChannelRdma>,
 }
 
-/// What a channel over SMB Direct adds.
+/// Further figures of a channel over SMB Direct.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ChannelRdma {
-    /// What `rdma trace` takes.
+    /// The number that `rdma trace` takes.
     pub connection: u64,
     /// Transfers that the server may send.
     pub send_credits: u16,
@@ -141,10 +141,10 @@ pub struct RdmaInterface {
     pub node: Option<String>,
     pub name: String,
     pub addresses: Vec<String>,
-    /// Bits per second, if the interface says so.
+    /// Bits per second, if the interface reports them.
     pub speed_bits_s: Option<u64>,
     pub capable: bool,
-    /// Why not, and what to do.
+    /// Reason why not, and the remedy.
     pub reason: String,
 }
 
@@ -167,7 +167,7 @@ pub struct RdmaDevice {
     pub reason: String,
 }
 
-/// What the data plane shows.
+/// RDMA figures of the data plane.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct RdmaState {
     pub listeners: Vec<RdmaListener>,

@@ -1,7 +1,7 @@
 //! The rebalance of a pool by all servers of a cluster, as one job of the server that was asked.
 //!
-//! Each server moves what belongs to the volumes that it serves. They do so one after the other: each plans by how full the disks are, so that two that
-//! plan at once would fill the same disk.
+//! Each server moves the data of the volumes that it serves. The servers do so one after the other:
+//! each plans by how full the disks are, so that two that plan at once would fill the same disk.
 
 use crate::cluster::{Carried, Errand};
 use crate::management::{ApiError, ErrorKind, Management, RebalanceStep};
@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use types::PoolId;
 
-/// Between two looks at a server's part.
+/// Interval between polls of a server's part.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Looks in a row that a server does not answer, after which its part is given up: about as long as a server takes to start again.
+/// Unanswered polls in a row after which a server's part is given up: about as long as a server takes
+/// to start again.
 const SILENT_LOOKS_MAX: u32 = 30;
-/// How long one question may take.
+/// Timeout of one request to a server.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// The parts of the job that have ended.
@@ -28,7 +29,7 @@ struct Tally {
     moved: Vec<String>,
     idle: Vec<String>,
     down: Vec<String>,
-    /// Sentences on servers whose part did not come to its end.
+    /// Sentences on servers whose part did not complete.
     failed: Vec<String>,
 }
 
@@ -51,7 +52,7 @@ impl Tally {
         self.failed.push(format!("{server}: {why}"));
     }
 
-    /// How the job ends, and what it did.
+    /// Returns the job's end state, and its result in words.
     fn end(self) -> (JobState, String) {
         let mut words = Vec::new();
         if !self.failed.is_empty() {
@@ -69,7 +70,7 @@ impl Tally {
     }
 }
 
-/// What came of one server's part.
+/// Outcome of one server's part.
 enum Part {
     Over,
     Cancelled,

@@ -1,19 +1,19 @@
-//! What the API refuses to strangers, in the audit log, however often they come.
+//! Refused requests of strangers in the audit log, bounded at any rate of refusals.
 //!
-//! Owns how many lines they may have there ([`LineLedger`]). Promises: what has no line of its own is counted, and each minute ends
-//! with a line for each source of the number that was left out. Never forgets what it counted: what is left when the listener ends
-//! is written then.
+//! Owns the number of lines that strangers may have there ([`LineLedger`]). Promises: refusals without
+//! a line of their own are counted, and each minute ends with one line per source with their number.
+//! Never forgets a count: the rest is written when the listener ends.
 
+use crate::audit::Outcome;
 use crate::management::Management;
-use cluster::audit::Outcome;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use types::{LeftOut, LineLedger};
 
-/// How often what was left out is told.
+/// Interval between lines that count omitted refusals.
 pub const MINUTE: Duration = Duration::from_secs(60);
-/// Characters of what was asked for.
+/// Longest target in a line, in characters.
 const TARGET_CHARACTERS: usize = 200;
 
 /// See the module.
@@ -33,7 +33,7 @@ impl Refusals {
         self.note_by("api", peer, action, target, detail);
     }
 
-    /// The same of somebody who has a token, as `actor`.
+    /// The same for a caller with a token, as `actor`.
     pub fn note_by(&self, actor: &str, peer: SocketAddr, action: &str, target: &str, detail: &str) {
         let (ended, written) = self.with(|ledger, minute| {
             let ended = ledger.turn(minute);
@@ -47,7 +47,7 @@ impl Refusals {
         }
     }
 
-    /// Tells of minutes that are over.
+    /// Writes the counts of minutes that are over.
     pub fn turn(&self) {
         let ended = self.with(LineLedger::turn);
         self.tell(ended);

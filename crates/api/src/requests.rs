@@ -3,9 +3,9 @@
 //! Owns data only. Unknown fields are refused, so that a misspelt option is not silently ignored.
 
 use crate::model::{Provisioning, QuotaMode, Resiliency};
-use cluster::accounts::{Group, User};
-use cluster::api_tokens::{ApiToken, Role};
-use cluster::shares::{Share, ShareAccess, ShareDurability};
+use records::accounts::{Group, User};
+use records::api_tokens::{ApiToken, Role};
+use records::shares::{Share, ShareAccess, ShareDurability};
 use serde::{Deserialize, Serialize};
 use types::VolumeId;
 use utoipa::ToSchema;
@@ -98,16 +98,16 @@ pub struct DeletedPool {
 pub struct EraseDisk {
     /// Absolute path of a file, a partition or a whole block device.
     pub path: String,
-    /// The path once more. Without it nothing is done, and the refusal tells what the disk holds.
+    /// The path once more. Without it nothing is done, and the refusal names the disk's contents.
     #[serde(default)]
     pub confirm: Option<String>,
 }
 
-/// Makes a disk forget what it has promised and no owner can come to.
+/// Makes a disk forget promises that no owner can fulfil.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ForgetPromises {
-    /// The disk's ID once more. Without it nothing is done, and the refusal tells which volumes are meant.
+    /// The disk's ID once more. Without it nothing is done, and the refusal names the volumes.
     #[serde(default)]
     pub confirm: Option<String>,
 }
@@ -133,7 +133,7 @@ pub struct ErasedDisk {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImportPool {
-    /// Its name or id; may be left out if the disks of one pool only are found.
+    /// Name or id of the pool; may be left out if only one pool's disks are found.
     #[serde(default)]
     pub pool: Option<String>,
     /// Absolute paths of disks.
@@ -151,7 +151,7 @@ pub struct ImportPool {
     /// The pool's name: it may be taken although its last server did not export it.
     #[serde(default)]
     pub confirm: Option<String>,
-    /// Goes on where no majority of its disks is there.
+    /// Proceeds without a majority of the pool's disks.
     #[serde(default)]
     pub accept_missing: bool,
 }
@@ -163,7 +163,7 @@ pub struct ImportedPool {
     pub volumes: Vec<String>,
     pub shares: Vec<String>,
     pub users: Vec<String>,
-    /// Of these: those who cannot log on until a password is set.
+    /// Users who cannot log on until a password is set.
     pub passwords_lost: Vec<String>,
     pub missing_disks: Vec<String>,
     /// Volumes that are not served, and why.
@@ -187,7 +187,7 @@ pub struct CreateVolume {
     #[serde(default)]
     pub provisioning: Provisioning,
     pub size_bytes: u64,
-    /// Health warns if so many percent are used; left out: 90.
+    /// Fill level in percent from which health warns; left out: 90.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 100)]
     pub warn_at_percent: Option<u8>,
@@ -200,7 +200,7 @@ pub struct SetVolume {
     /// A volume only grows.
     #[serde(default)]
     pub size_bytes: Option<u64>,
-    /// Health warns if so many percent are used.
+    /// Fill level in percent from which health warns.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 100)]
     pub warn_at_percent: Option<u8>,
@@ -225,7 +225,7 @@ pub struct Created {
     pub name: String,
 }
 
-/// Bounds of what a user may have on a volume, in bytes; `None`: no bound.
+/// Bounds of a user's data on a volume, in bytes; `None`: no bound.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct QuotaBounds {
@@ -241,7 +241,7 @@ pub struct QuotaBounds {
 pub struct SetQuotas {
     #[serde(default)]
     pub mode: Option<QuotaMode>,
-    /// The bounds of users who have none of their own.
+    /// Bounds of users who have none of their own.
     #[serde(default)]
     pub defaults: Option<QuotaBounds>,
 }
@@ -276,7 +276,7 @@ pub struct ShareView {
     pub read_only: bool,
     /// Open files, leases and locks survive a restart or crash of the server; every write is durable before its answer, as with `durability` `write`.
     pub continuously_available: bool,
-    /// Clients are told that any server may serve it, and cache reads at most.
+    /// Clients learn that any server may serve the share, and cache reads at most.
     #[serde(default)]
     pub scale_out: bool,
     pub encrypt: bool,
@@ -309,7 +309,7 @@ impl ShareView {
     }
 }
 
-/// Options of a share; what is left out stays as it is (or as by default).
+/// Options of a share; omitted ones stay as they are (or as by default).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShareOptions {
@@ -326,7 +326,8 @@ pub struct ShareOptions {
     /// Open files, leases and locks survive a restart or crash of the server; every write is durable before its answer, as with `durability` `write`.
     #[serde(default)]
     pub continuously_available: Option<bool>,
-    /// Clients are told that any server may serve it, and cache reads at most; only with `continuously_available`.
+    /// Clients learn that any server may serve the share, and cache reads at most; only with
+    /// `continuously_available`.
     #[serde(default)]
     pub scale_out: Option<bool>,
     #[serde(default)]
@@ -359,7 +360,7 @@ pub struct UserView {
     pub full_name: String,
     pub groups: Vec<String>,
     pub password_set_unix_s: u64,
-    /// It was imported without the key that opens its password: set a new one.
+    /// The import lacked the key that opens the password: set a new one.
     pub password_lost: bool,
 }
 
@@ -457,10 +458,10 @@ pub struct AclEntry {
     /// Directories below inherit it.
     #[serde(default)]
     pub container_inherit: bool,
-    /// It holds for what is below only.
+    /// The entry holds for things below only.
     #[serde(default)]
     pub inherit_only: bool,
-    /// It came from above.
+    /// The entry was inherited from above.
     #[serde(default)]
     pub inherited: bool,
 }
@@ -485,7 +486,7 @@ pub struct SetAcl {
     pub below: Below,
 }
 
-/// A change of what comes from the directory above.
+/// A change of inheritance from the directory above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Inheritance {
@@ -504,16 +505,16 @@ pub enum Below {
     /// Files and directories below get their inherited entries anew. Their own entries stay, and those that inherit nothing stay as they are.
     #[default]
     Follow,
-    /// Their own entries go, and all inherit again.
+    /// Entries of their own go, and all inherit again.
     Replace,
 }
 
 /// The answer to a change of an ACL.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct AclChanged {
-    /// The job in which what is below a directory follows.
+    /// The job in which everything below a directory follows.
     pub job: Option<u64>,
-    /// Accounts whose own entries were removed, and which keep inherited ones.
+    /// Accounts whose own entries were removed, but which keep inherited ones.
     pub still_inherited: Vec<String>,
 }
 

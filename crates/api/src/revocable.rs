@@ -4,9 +4,9 @@
 
 use crate::peer::Shared;
 use axum::body::{Body, Bytes};
-use cluster::api_tokens::TokenHash;
-use cluster::clock::unix_now_s;
 use hyper::body::{Frame, SizeHint};
+use records::api_tokens::TokenHash;
+use records::clock::unix_now_s;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 

@@ -1,7 +1,7 @@
-//! The routes under `/api/v1` and what each asks of the daemon.
+//! The routes under `/api/v1`, and their calls of the daemon.
 //!
-//! Promises: every changing request leaves a line in the audit log before it is answered, done, failed or refused. Never decides:
-//! that is the daemon's.
+//! Promises: every changing request leaves a line in the audit log before it is answered, done, failed
+//! or refused. Never decides: that is the daemon's.
 
 mod accounts;
 mod freeing;
@@ -11,6 +11,7 @@ mod rebalancing;
 mod tokens;
 
 use crate::access::Routes;
+use crate::audit::Outcome;
 use crate::caller::Role;
 use crate::lists;
 use crate::management::{Answer, ApiError, ErrorKind};
@@ -28,7 +29,6 @@ use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use cluster::audit::Outcome;
 use serde::{Deserialize, Serialize};
 use types::DiskId;
 use utoipa_axum::routes;
@@ -117,18 +117,18 @@ impl Confirm {
     }
 }
 
-/// A part of everything that there is to show, but what clients have open.
+/// Returns a part of everything that can be shown, except clients' opens.
 async fn part<T>(management: &Shared, take: impl FnOnce(Snapshot) -> T) -> Reply<T> {
     Ok(Json(take(*management.figures().await?)))
 }
 
-/// The one of them that `is` the one asked for.
+/// Returns the element for which `is` holds.
 fn only<T>(all: Vec<T>, kind: &str, name: &str, is: impl Fn(&T) -> bool) -> Reply<T> {
     let found = all.into_iter().find(is).map(Json);
     found.ok_or_else(|| ApiError::new(ErrorKind::NotFound, format!("there is no {kind} '{name}'")))
 }
 
-/// Names are the same whatever their case.
+/// Compares names, ignoring case.
 fn same(left: &str, right: &str) -> bool {
     left.to_lowercase() == right.to_lowercase()
 }
@@ -223,7 +223,7 @@ async fn create_pool(State(m): State<Shared>, peer: Peer, Body(body): Body<Creat
     Ok(Json(Created { id: id.to_string(), name }))
 }
 
-/// Gives the pool up, so that another server can import it; `confirm` must be its name.
+/// Exports the pool, so that another server can import it; `confirm` must be its name.
 #[utoipa::path(post, path = "/pools/{name}/export", params(("name" = String, Path), ("confirm" = String, Query)), responses((status = OK, description = "Done")))]
 async fn export_pool(
     State(m): State<Shared>,
@@ -314,7 +314,7 @@ async fn check_volume(
     Body(body): Body<CheckVolume>,
 ) -> Reply<Started> {
     if body.repair {
-        // It decides which of two copies stays.
+        // A repair decides which of two copies stays.
         let lacking = peer.caller.lacks(Role::Administrator);
         lacking.map_or(Ok(()), |why| Err(ApiError::new(ErrorKind::Forbidden, why)))?;
     }
@@ -361,7 +361,7 @@ async fn set_quotas(
     audited(&m, peer, "quota settings", &name, m.set_quotas(name.clone(), body)).await
 }
 
-/// One user's quota; a user who has nothing there has the volume's defaults.
+/// Shows one user's quota; a user who has no own one has the volume's defaults.
 #[utoipa::path(get, path = "/volumes/{name}/quotas/{user}", params(("name" = String, Path), ("user" = String, Path)), responses((status = OK, description = "The user's use and bounds", body = QuotaView)))]
 async fn quota(State(m): State<Shared>, Name((name, user)): Name<(String, String)>) -> Reply<QuotaView> {
     let report = m.quotas(name, Some(user)).await?;
@@ -464,7 +464,8 @@ async fn set_acl(
     audited(&m, peer, "acl set", &target, m.set_acl(name, at.path, body)).await
 }
 
-// --- What goes on ---------------------------------------------------------------------------------------------------
+// --- Running work
+// ---------------------------------------------------------------------------------------------------
 
 /// Lists the sessions of clients.
 #[utoipa::path(get, path = "/sessions", responses((status = OK, description = "All sessions", body = Vec<Session>)))]
@@ -485,7 +486,7 @@ async fn close_session(State(m): State<Shared>, peer: Peer, Name(id): Name<u64>)
     audited(&m, peer, "session close", &id.to_string(), m.close_session(id)).await
 }
 
-/// Tells where RDMA is to be had, and what its connections do.
+/// Shows the RDMA devices and listeners, and the load of connections.
 #[utoipa::path(get, path = "/rdma", responses((status = OK, description = "Interfaces, devices, listeners, connections and counters", body = Rdma)))]
 async fn rdma(State(m): State<Shared>) -> Reply<Rdma> {
     Ok(Json(m.rdma().await?))
@@ -501,13 +502,14 @@ async fn rdma_trace(State(m): State<Shared>, Name(id): Name<u64>) -> Reply<RdmaT
 #[serde(deny_unknown_fields)]
 struct FilesAfter {
     after: Option<u64>,
-    /// Whose: of a cluster's servers this one, or another one, which has been asked then.
+    /// `true`: opens of one server alone. Middleware reads it, which may have handed the request on.
     #[serde(rename = "local")]
     _local: Option<bool>,
 }
 
-/// Lists what clients have open, by number; as much as fits into one answer. If there is more, the header `cenote-more` names the servers that have it
-/// (`-`: this one): ask for what comes `after` the highest number, and of which `server` of a cluster.
+/// Lists clients' opens by number, as many as fit into one answer. If there are more, the header
+/// `cenote-more` names the servers that have them (`-`: this one): ask for those `after` the highest
+/// number, with the `server` of a cluster.
 #[utoipa::path(get, path = "/files", params(("after" = Option<u64>, Query), ("local" = Option<bool>, Query), ("server" = Option<String>, Query)), responses((status = OK, description = "Opens, the lowest numbers first", body = Vec<OpenFile>)))]
 async fn files(State(m): State<Shared>, Query(asked): Query<FilesAfter>) -> Result<Response, ApiError> {
     let page = m.opens(asked.after, usize::MAX).await?;
@@ -541,25 +543,25 @@ async fn job(State(m): State<Shared>, Name(id): Name<u64>) -> Reply<Job> {
     only(all, "job", &id.to_string(), |one| one.id == id)
 }
 
-/// Stops a job; what it did stays done.
+/// Stops a job; completed work stays done.
 #[utoipa::path(delete, path = "/jobs/{id}", params(("id" = u64, Path)), responses((status = OK, description = "Done")))]
 async fn cancel_job(State(m): State<Shared>, peer: Peer, Name(id): Name<u64>) -> Reply<()> {
     audited(&m, peer, "job cancel", &id.to_string(), m.cancel_job(id)).await
 }
 
-/// A job that was stopped goes on.
+/// Resumes a job that was stopped.
 #[utoipa::path(post, path = "/jobs/{id}/resume", params(("id" = u64, Path)), responses((status = OK, description = "Done")))]
 async fn resume_job(State(m): State<Shared>, peer: Peer, Name(id): Name<u64>) -> Reply<()> {
     audited(&m, peer, "job resume", &id.to_string(), m.resume_job(id)).await
 }
 
-/// Tells what is wrong, what that means for the data, and what to do.
+/// Lists issues, with their meaning for the data and remedies.
 #[utoipa::path(get, path = "/health", responses((status = OK, description = "What is wrong", body = HealthReport)))]
 async fn health(State(m): State<Shared>) -> Reply<HealthReport> {
     part(&m, |snapshot| snapshot.health).await
 }
 
-/// Tells the configuration in effect: as TOML, or as JSON for `Accept: application/json`.
+/// Shows the configuration in effect: as TOML, or as JSON for `Accept: application/json`.
 #[utoipa::path(get, path = "/config", responses((status = OK, description = "Keys and values by section", content(
     (String = "text/plain"), (Configuration = "application/json")
 ))))]
@@ -572,7 +574,7 @@ async fn config(State(m): State<Shared>, headers: HeaderMap) -> Response {
     }
 }
 
-/// Sends each receiver of changes of health a notice that says that it is a test.
+/// Sends each receiver of changes of health a test notice.
 #[utoipa::path(post, path = "/alerts/test", responses((status = OK, description = "The outcome of each notice; none if no receiver is set", body = Vec<TestedReceiver>)))]
 async fn test_alerts(State(m): State<Shared>, peer: Peer) -> Reply<Vec<TestedReceiver>> {
     audited(&m, peer, "alert test", "", m.test_alerts()).await

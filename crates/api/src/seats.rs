@@ -1,10 +1,12 @@
-//! Which connections a listener of the API serves.
+//! The choice of connections that a listener of the API serves.
 //!
-//! Promises: at most [`CONNECTIONS_MAX`] at a time. A connection is proven while its last answer was one that its token was allowed, and of one token's
-//! at most [`PROVEN_OF_ONE_MAX`] are: those it used last. The others make room for newcomers, those of the host with most of them first, and so does
-//! a proven one on which nothing is asked, if all are proven: nobody is kept out by connections that say nothing, by refused ones, or by one token.
+//! Promises: at most [`CONNECTIONS_MAX`] at a time. A connection is proven while its last answer was
+//! one that its token was allowed; of one token at most [`PROVEN_OF_ONE_MAX`] are proven, those it used
+//! last. Unproven ones make way for newcomers, those of the host with most of them first, and so does
+//! an idle proven one if all are proven. So connections that say nothing, refused ones, and one token's
+//! connections keep nobody out.
 
-use cluster::api_tokens::TokenHash;
+use records::api_tokens::TokenHash;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +19,7 @@ pub const CONNECTIONS_MAX: usize = 128;
 
 /// Proven connections of one token: more than the pages of a dashboard and the programs of one holder have.
 const PROVEN_OF_ONE_MAX: usize = CONNECTIONS_MAX / 4;
-/// A client that has an answer before it takes the next part of it within so long, ...
+/// Timeout for a client that has an answer before it takes the next part of it, ...
 const PART_TIMEOUT: Duration = Duration::from_secs(20);
 /// ... and no less than this on the whole.
 const TAKEN_BYTES_PER_S_MIN: u64 = 32 << 10;
@@ -43,10 +45,10 @@ struct Work {
 struct Table {
     admission: Admission<SeatId>,
     proofs: HashMap<SeatId, Proof>,
-    /// Of connections with a request whose answer has not left.
+    /// Requests whose answer has not left, by connection.
     work: HashMap<SeatId, Work>,
     uses: u64,
-    /// Of connections that have a seat: what ends them.
+    /// Handles that end connections with a seat.
     tasks: HashMap<SeatId, AbortHandle>,
     taken: u64,
 }
@@ -86,7 +88,8 @@ impl Seats {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A seat for a new connection. Another one may end for it. `None`: all are proven, and have something asked.
+    /// Takes a seat for a new connection. Another one may end for it. `None`: all are proven, and have a
+    /// request under way.
     pub fn take(self: &Arc<Self>, peer: SocketAddr) -> Option<Seat> {
         let table = &mut *self.table();
         table.taken += 1;
@@ -111,7 +114,7 @@ impl Seats {
 }
 
 impl Table {
-    /// The proven connection on which nothing is asked for the longest time.
+    /// The proven connection that has been idle for the longest time.
     fn longest_idle(&self) -> Option<SeatId> {
         let idle = self.proofs.iter().filter(|(id, _)| !self.work.contains_key(id));
         idle.min_by_key(|(_, proof)| proof.used).map(|(id, _)| *id)
@@ -136,7 +139,7 @@ impl Table {
 }
 
 impl Seat {
-    /// The task that serves the connection: it ends when the connection has to make room.
+    /// Notes the task that serves the connection: it is aborted when another one needs the seat.
     pub fn is_of(&self, task: AbortHandle) {
         let table = &mut *self.seats.table();
         table.tasks.insert(self.id, task);
@@ -149,28 +152,29 @@ impl Seat {
         }
     }
 
-    /// It is one of those for whom there are seats, and stays so.
+    /// Marks the connection for good as one of those that seats are meant for.
     pub fn prove(&self) {
         self.seats.table().admission.prove(self.id);
     }
 
-    /// It has shown a token (`None`: the server's token file), which allows what is asked.
+    /// Notes that the connection has shown a token that allows the request (`None`: the server's token
+    /// file).
     pub(crate) fn prove_by(&self, token: Option<TokenHash>) {
         self.seats.table().prove(self.id, token);
     }
 
-    /// It was refused.
+    /// Notes that a request on the connection was refused.
     pub(crate) fn unprove(&self) {
         self.seats.table().unprove(self.id);
     }
 
-    /// Something is asked on it, until the answer has left.
+    /// Begins a request on the connection, which lasts until its answer has left.
     pub(crate) fn begin(self: &Arc<Self>) -> AtWork {
         self.seats.table().work.insert(self.id, Work { leaving: None });
         AtWork(self.clone())
     }
 
-    /// Whether its client does not take its answer.
+    /// Tells whether the client does not take its answer.
     pub(crate) fn is_stalled(&self, now: Instant) -> bool {
         let table = self.seats.table();
         let leaving = table.work.get(&self.id).and_then(|work| work.leaving);

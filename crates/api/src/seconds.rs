@@ -1,6 +1,7 @@
-//! What a server counted in its last second: the same for everybody who asks, so that what is shown here and there agrees.
+//! The counters of a server's last second: the same for every caller, so that all displays agree.
 //!
-//! Promises: asking costs the data plane nothing. Whoever looks at the server each second notes what it saw.
+//! Promises: a request costs the data plane nothing, since a task reads the counters each second and
+//! notes them here.
 
 use crate::activity::Activity;
 use crate::model::Performance;
@@ -9,9 +10,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use utoipa::ToSchema;
 
-/// What was noted longer ago is not told.
+/// Age from which a note counts as outdated.
 const LASTS_FOR: Duration = Duration::from_millis(2500);
-/// So long after somebody asked what a second was made of, that is counted.
+/// Time after a request for activity during which it is counted.
 const WANTED_FOR: Duration = Duration::from_secs(5);
 
 /// Totals at both ends of the last second; `uptime_us` is the time of each, by the server's own clock.
@@ -19,15 +20,15 @@ const WANTED_FOR: Duration = Duration::from_secs(5);
 pub struct LastSecond {
     pub before: Performance,
     pub after: Performance,
-    /// `null`: an earlier release does not tell.
+    /// `null`: an earlier release does not report it.
     #[serde(default)]
     pub machine: Option<MachineSecond>,
 }
 
-/// What the server's machine did in the last second; `null`: it is not known.
+/// Load of the server's machine in the last second; `null`: unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MachineSecond {
-    /// Of all processors together.
+    /// Load of all processors together.
     pub cpu_percent: Option<f64>,
     pub memory_used_bytes: Option<u64>,
     pub memory_bytes: Option<u64>,
@@ -35,28 +36,29 @@ pub struct MachineSecond {
     pub sent_bytes_per_s: Option<f64>,
 }
 
-/// A server's last second, and what it was made of.
+/// A server's last second, and the activity in it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct ServerActivity {
     #[serde(flatten)]
     pub second: LastSecond,
-    /// `null`: nobody had asked in the second before, so that it was not counted; or an earlier release does not tell.
+    /// `null`: nobody had asked in the second before, so that it was not counted; or an earlier release
+    /// does not report it.
     #[serde(default)]
     pub activity: Option<Activity>,
 }
 
-/// What all servers of the cluster that answered counted in their last second.
+/// Counters of the last second of all servers of the cluster that answered.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct ClusterSecond {
     /// Sums of the totals at both ends; no machine, which is one server's.
     #[serde(flatten)]
     pub total: LastSecond,
-    /// Empty: this is a single server, or one server's own was asked for.
+    /// Empty: this is a single server, or the request asked for one server's own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<ServerSecond>,
 }
 
-/// What one server of the cluster counted in its last second.
+/// Counters of the last second of one server of the cluster.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ServerSecond {
     pub server: String,
@@ -65,15 +67,16 @@ pub struct ServerSecond {
 }
 
 impl LastSecond {
-    /// From where to reckon what happened until `after`: from the end of the last second that was seen before, so that nothing is left
-    /// out if one was missed. If that is this very second, or was counted before the server started anew: from its beginning.
+    /// Returns the totals from which to compute rates until `after`: the end of the second seen last, so
+    /// that nothing is left out if one was missed. If that is this very second, or one before a restart of
+    /// the server: the second's own begin.
     pub fn since(&self, seen: Option<&Performance>) -> Performance {
         let seen = seen.filter(|seen| seen.uptime_us < self.after.uptime_us);
         seen.copied().unwrap_or(self.before)
     }
 }
 
-/// The last two looks at the server's counters.
+/// The last two readings of the server's counters.
 #[derive(Default)]
 pub struct Seconds(Mutex<Noted>);
 
@@ -87,29 +90,30 @@ struct Noted {
 }
 
 impl Seconds {
-    /// Notes what was counted up to `now`.
+    /// Notes the counters as of `now`.
     pub fn note(&self, performance: Performance, now: Instant) {
         let noted = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         noted.before = noted.after.replace((now, performance)).map(|(_, before)| before);
     }
 
-    /// Notes what the machine did meanwhile.
+    /// Notes the machine's load meanwhile.
     pub fn note_machine(&self, machine: MachineSecond) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).machine = Some(machine);
     }
 
-    /// Whether somebody asks what seconds are made of.
+    /// Tells whether somebody asks for activity.
     pub fn is_activity_wanted(&self, now: Instant) -> bool {
         let asked = self.0.lock().unwrap_or_else(PoisonError::into_inner).asked;
         asked.is_some_and(|at| now.saturating_duration_since(at) < WANTED_FOR)
     }
 
-    /// Notes what the last second was made of.
+    /// Notes the activity of the last second.
     pub fn note_activity(&self, activity: Activity, now: Instant) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).activity = Some((now, activity));
     }
 
-    /// The last second and what it was made of, which is counted from now on for a while. `None`: as of [`Self::last`].
+    /// Returns the last second with its activity, which is counted from now on for a while. `None`: as of
+    /// [`Self::last`].
     pub fn last_activity(&self, now: Instant) -> Option<ServerActivity> {
         let second = self.last(now)?;
         let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,7 +122,7 @@ impl Seconds {
         Some(ServerActivity { second, activity: fresh.map(|(_, activity)| activity.clone()) })
     }
 
-    /// `None`: the server was not looked at twice, or not lately.
+    /// Returns the last second. `None`: there are not two readings, or they are outdated.
     pub fn last(&self, now: Instant) -> Option<LastSecond> {
         let noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, after) = noted.after?;
@@ -161,7 +165,7 @@ mod tests {
         seconds.note_activity(Activity { rdma_bytes: 7, ..Activity::default() }, now);
         assert_eq!(seconds.last_activity(now).unwrap().activity.unwrap().rdma_bytes, 7);
         assert!(!seconds.is_activity_wanted(now + WANTED_FOR));
-        // An earlier release tells the second alone.
+        // An earlier release reports the second alone.
         let told = serde_json::to_value(seconds.last(now).unwrap()).unwrap();
         let read: ServerActivity = serde_json::from_value(told).unwrap();
         assert_eq!((read.second.after.uptime_us, read.activity.is_none()), (2, true));

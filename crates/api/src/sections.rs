@@ -3,7 +3,7 @@
 //! Owns their keys, defaults and documentation, and refuses values that make no sense. Never opens anything.
 
 use crate::health_watch::{Receivers, Webhook};
-use crate::mail::{ANSWER_WITHIN, Mail, Protection, check_address, host_and_port};
+use crate::mail::{DELIVERED_WITHIN, Mail, Protection, check_address, host_and_port};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -180,7 +180,7 @@ impl HealthSection {
             to: self.mail_to.clone(),
             login: file(&self.mail_password_file).map(|file| (self.mail_user.clone(), file)),
             authorities: file(&self.mail_ca_file),
-            answer_within: ANSWER_WITHIN,
+            delivered_within: DELIVERED_WITHIN,
         });
         Receivers { webhook, mail }
     }

@@ -1,13 +1,15 @@
 //! The HTTP server of the API.
 //!
-//! Owns connections and authentication. Promises: at most [`crate::seats::CONNECTIONS_MAX`] connections a listener, each with bounded
-//! headers, body and time (I7); everything under `/api/` needs the token, and over TLS everything but `/healthz` and the dashboard's files; what
-//! is refused is in the audit log, in bounded numbers. Never listens: it is given sockets.
+//! Owns connections and authentication. Promises: at most [`crate::seats::CONNECTIONS_MAX`] connections
+//! a listener, each with bounded headers, body and time (I7); everything under `/api/` needs the token,
+//! and over TLS everything but `/healthz` and the dashboard's files; refusals are in the audit log, in
+//! bounded numbers. Never listens: it is given sockets.
 
 use crate::access::Pages;
 use crate::caller::Caller;
+use crate::changes::{Changes, complete};
 use crate::document::documented;
-use crate::errands::{MayHandOn, is_change};
+use crate::errands::{BODY_BYTES_MAX, MayHandOn, is_change};
 use crate::leaving::{GivenTo, Leaving, in_parts};
 use crate::lists::whole;
 use crate::management::{ApiError, ErrorKind, Management};
@@ -26,11 +28,11 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use cluster::api_tokens::TokenHash;
-use cluster::clock::unix_now_s;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use records::api_tokens::TokenHash;
+use records::clock::unix_now_s;
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -41,15 +43,14 @@ use tokio::sync::Mutex;
 use tokio_rustls::TlsAcceptor;
 use utoipa::openapi::OpenApi;
 
-const BODY_BYTES_MAX: usize = 64 << 10;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often it is looked whether a client takes its answer.
+/// Interval between checks that a client takes its answer.
 const STALL_LOOK: Duration = Duration::from_secs(2);
 /// The longest request is one that formats disks.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Who may ask for what without the token.
+/// Paths that are served without the token.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Open {
     /// Everything that is not under `/api/`.
@@ -121,11 +122,15 @@ async fn accept(listener: TcpListener, app: Router, tls: Option<TlsAcceptor>, re
         let app = app.clone().layer(axum::Extension(PeerAddress(peer))).layer(axum::Extension(seat.clone()));
         let (tls, refusals, its_seat) = (tls.clone(), refusals.clone(), seat.clone());
         let task = tokio::spawn(async move {
-            // It holds the seat: free when the connection has ended, not when its last request has.
+            // The task holds the seat: it becomes free when the connection has ended, not when its last
+            // request has.
             let Some(tls) = tls else { return converse(stream, app, peer, &its_seat).await };
-            match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
+            let handshake = Handshake { refusals: &refusals, peer, has_ended: false };
+            let accepted = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await;
+            handshake.end();
+            match accepted {
                 Ok(Ok(stream)) => converse(stream, app, peer, &its_seat).await,
-                // It was opened and closed: somebody looks whether the port answers.
+                // Opened and closed: a check that the port answers.
                 Ok(Err(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
                     tracing::debug!(%peer, %error, "API connection without TLS");
                 }
@@ -136,6 +141,27 @@ async fn accept(listener: TcpListener, app: Router, tls: Option<TlsAcceptor>, re
             }
         });
         seat.is_of(task.abort_handle());
+    }
+}
+
+/// A TLS handshake. One that is dropped before its end made room for another connection, which the audit log counts.
+struct Handshake<'a> {
+    refusals: &'a Refusals,
+    peer: SocketAddr,
+    has_ended: bool,
+}
+
+impl Handshake<'_> {
+    fn end(mut self) {
+        self.has_ended = true;
+    }
+}
+
+impl Drop for Handshake<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.refusals.note(self.peer, "connect", "", "no TLS handshake when its place was needed");
+        }
     }
 }
 
@@ -189,6 +215,7 @@ fn app(
         .merge(pages.into_router().with_state(()))
         .fallback(async || ApiError::new(ErrorKind::NotFound, "no such path; /openapi.json lists them"))
         .layer(axum::Extension(MayHandOn(management.clone())))
+        .layer(from_fn_with_state(Arc::<Changes>::default(), complete))
         .layer(from_fn_with_state(guard, authenticate))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(axum::middleware::from_fn(bounded_time))
@@ -225,7 +252,7 @@ impl Guard {
         Ok((Caller::of_token(&named.name, named.role), Some(hash)))
     }
 
-    /// Carries out what a caller asks for.
+    /// Carries out a caller's request.
     async fn serve(
         &self,
         peer: SocketAddr,
@@ -293,8 +320,9 @@ async fn authenticate(
     refusal
 }
 
-/// Whether a request in the clear, which came over loopback, was meant for this machine: a browser here that a page's name was made to
-/// lead to (DNS rebinding) sends that name. Without a header the peer is no browser.
+/// Tells whether a request in the clear over loopback was meant for this machine. A browser that
+/// follows a page's name which was made to lead here (DNS rebinding) sends that name. Without a header
+/// the peer is no browser.
 fn names_this_machine(host: Option<&HeaderValue>) -> bool {
     let Some(host) = host else { return true };
     let Ok(host) = host.to_str() else { return false };
@@ -318,7 +346,8 @@ async fn bounded_time(request: Request<Body>, next: Next) -> Response {
     }
 }
 
-/// Whether the data plane answers. Anybody may ask; it is asked by one at a time and once a [`Pulse::LASTS_FOR`].
+/// Caches whether the data plane answers. Anybody may ask; one caller at a time asks the data plane,
+/// and once a [`Pulse::LASTS_FOR`].
 #[derive(Clone, Default)]
 struct Pulse(Arc<Mutex<Option<(Instant, bool)>>>);
 

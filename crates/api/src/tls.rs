@@ -1,8 +1,10 @@
-//! TLS of the API, for those who reach it from elsewhere.
+//! TLS of the API, for callers from other machines.
 //!
-//! Owns certificate and key. Promises: a key that anybody on the machine can read is refused; files that were replaced are taken up
-//! while the server runs, and ones that do not fit together leave the ones before in place. TLS 1.2 and 1.3 only.
+//! Owns certificate and key. Promises: refuses a key that anybody on the machine can read; loads
+//! replaced files while the server runs, and keeps the ones before if the new ones do not fit together.
+//! TLS 1.2 and 1.3 only.
 
+use crate::regular;
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
@@ -15,7 +17,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 use zeroize::Zeroizing;
 
-/// How often the files are looked at for new ones.
+/// Interval between checks for new files.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// Why a certificate cannot be used.
@@ -103,6 +105,9 @@ impl ResolvesServerCert for Identity {
     }
 }
 
+/// Bytes of a file with certificates, or with a key.
+pub(crate) const FILE_BYTES_MAX: u64 = 4 << 20;
+
 fn load(certificate: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
     let name = |path: &Path| path.display().to_string();
     let read_error = |path: &Path| {
@@ -113,16 +118,17 @@ fn load(certificate: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
     if mode & 0o007 != 0 {
         return Err(TlsError::Readable { path: name(key), mode });
     }
-    let chain = std::fs::read(certificate).map_err(read_error(certificate))?;
-    let secret = Zeroizing::new(std::fs::read(key).map_err(read_error(key))?);
+    let read = |path: &Path| regular::read_text(path, FILE_BYTES_MAX).map_err(read_error(path));
+    let (chain, secret) = (read(certificate)?, Zeroizing::new(read(key)?));
     let pem_error = |path: &Path, why: String| TlsError::Pem { path: name(path), why };
-    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&chain)
+    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain.as_bytes())
         .collect::<Result<_, _>>()
         .map_err(|error| pem_error(certificate, error.to_string()))?;
     if chain.is_empty() {
         return Err(pem_error(certificate, "no certificate is in it".into()));
     }
-    let secret = PrivateKeyDer::from_pem_slice(&secret).map_err(|error| pem_error(key, error.to_string()))?;
+    let secret = PrivateKeyDer::from_pem_slice(secret.as_bytes())
+        .map_err(|error| pem_error(key, error.to_string()))?;
     CertifiedKey::from_der(chain, secret, &provider()).map_err(|error| TlsError::Pair {
         certificate: name(certificate),
         key: name(key),

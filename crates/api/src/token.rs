@@ -1,9 +1,9 @@
-//! The bearer token: who can read its file may administer the server.
+//! The bearer token: a reader of its file may administer the server.
 //!
 //! Owns the token file, of mode 0600. Promises: a token has 256 random bits and is compared in constant time. Never logs it.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use cluster::replacing::replace_private;
+use records::replacing::replace_private;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -13,10 +13,10 @@ use zeroize::Zeroizing;
 pub struct Token(Zeroizing<String>);
 
 impl Token {
-    /// Reads the token file, or makes one where there is none.
+    /// Reads the token file, or makes one if there is none.
     ///
     /// # Errors
-    /// Those of the file; `PermissionDenied` if others can read it; `InvalidData` if it holds no token.
+    /// Errors of the file; `PermissionDenied` if others can read it; `InvalidData` if it holds no token.
     pub fn open_or_create(path: &Path) -> io::Result<Self> {
         match Self::read(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

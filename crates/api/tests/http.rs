@@ -1,6 +1,7 @@
-//! The API over real sockets, before a daemon that only remembers what it was asked.
+//! The API over real sockets, before a daemon that only remembers its requests.
 
 use api::ClusterManagement;
+use api::audit::Outcome;
 use api::cluster::{
     Carried, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken, NodeView, PreflightCheck,
     StateEngine, TestCluster,
@@ -16,8 +17,7 @@ use api::{
     Answer, ApiError, Caller, Errands, ErrorKind, Management, Pages, RebalanceJob, RebalanceStep, Role,
     Subject, Token,
 };
-use cluster::api_tokens::{ApiToken, TokenHash};
-use cluster::audit::Outcome;
+use records::api_tokens::{ApiToken, TokenHash};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -35,13 +35,13 @@ struct Daemon {
     seconds: Seconds,
     done: Mutex<Vec<String>>,
     audited: Mutex<Vec<(String, String, Outcome)>>,
-    /// Of the lines of the audit log.
+    /// Actors of the lines of the audit log.
     actors: Mutex<Vec<String>>,
     /// Named tokens that admit.
     tokens: Mutex<Vec<ApiToken>>,
     /// Names of the cluster's servers, this one first; none: it is in no cluster.
     servers: Vec<&'static str>,
-    /// Numbers of what clients have open; it shows two at a time.
+    /// Numbers of clients' opens; the daemon shows two at a time.
     opens: Vec<u64>,
 }
 
@@ -165,7 +165,7 @@ impl ClusterManagement for Cluster {
     fn issues(&self) -> Vec<HealthIssue> {
         Vec::new()
     }
-    /// The other server answers with what it was asked.
+    /// The other server echoes its request.
     fn send_for(&self, name: String, errand: Errand, _: Caller) -> Answer<'_, Carried> {
         let Errand { method, path, body } = errand;
         if name == "silent" {
@@ -719,7 +719,7 @@ async fn an_errand_is_carried_out_and_never_handed_on_again() {
         let carried = errands.carry_out(peer, bad, Caller::of_token_file()).await;
         assert_eq!(carried.status, status, "{}", carried.body);
     }
-    // Another server's part of a list, and a job that it was asked for.
+    // Another server's part of a list, and a job of that server.
     assert_eq!(
         errands.carry_out(peer, errand("GET", "/api/v1/jobs", ""), Caller::of_token_file()).await.body,
         "[]"
@@ -731,7 +731,7 @@ async fn an_errand_is_carried_out_and_never_handed_on_again() {
             .status,
         200
     );
-    // What another server's dashboard asks each second.
+    // Another server's dashboard asks for this each second.
     let asked = || errands.carry_out(peer, errand("GET", "/api/v1/perf/second", ""), Caller::of_token_file());
     assert_eq!(asked().await.status, 503);
     for uptime_us in [1, 2] {
@@ -790,7 +790,8 @@ fn garbage_instead_of_http_ends_that_connection_only() {
     assert_eq!(server.ask("GET", "/api/v1/disks", "").0, 200);
 }
 
-/// DNS rebinding: a page that a browser of this machine shows has its name made to lead here, and asks as if it were its own server.
+/// DNS rebinding: a page in a browser of this machine has its name made to lead here, and asks as if
+/// here were its own server.
 #[test]
 fn what_needs_no_token_is_told_to_those_who_meant_this_machine_only() {
     let server = server();
@@ -854,7 +855,7 @@ fn the_openapi_document_names_every_path_and_the_token() {
     assert!(document["components"]["schemas"]["Disk"].is_object());
 }
 
-/// Each operation of the document: path, method, and what is said of it.
+/// Each operation of the document: path, method, and description.
 fn operations(document: &Value) -> Vec<(String, String, Value)> {
     let paths = document["paths"].as_object().unwrap();
     let of = |path: &String, item: &Value| {

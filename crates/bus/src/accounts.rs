@@ -5,12 +5,12 @@
 //! its sessions end with the server's next review of accounts and shares ([`smb_server::Server::directory_changed`]).
 
 use crate::{SHARE, VOLUME};
-use cluster::node_trust::{NodeTrust, NotProven};
 use smb::auth::{NodeProver, NodeRefused};
 use smb::rpc::{AccountEntry, GroupEntry, UserEntry};
 use smb_server::{Account, Directory, NodeAccount, Share};
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
+use trust::node_trust::{NodeTrust, NotProven};
 use types::{FileTime, NodeId, Sid, VolumeId};
 use volume::backend::{AccessToken, Privileges, ShareOptions};
 
@@ -22,8 +22,8 @@ pub fn account_name(node: NodeId) -> String {
     format!("node-{node}$")
 }
 
-/// Whether a name has the form of a node's machine account, whatever its case. Versions that log on by passwords had such with a second
-/// number as well.
+/// Tells whether a name has the form of a node's machine account, ignoring case. Versions that logged
+/// on by passwords had accounts with a second number as well.
 pub fn is_account_name(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     let number = lower.strip_prefix("node-").and_then(|rest| rest.strip_suffix('$'));
@@ -37,7 +37,7 @@ fn account_sid(node: NodeId) -> Sid {
     Sid::cluster_nodes().child(node.0).unwrap_or_else(Sid::cluster_nodes)
 }
 
-/// Says which node has logged on; `None`: it is none.
+/// Returns the node that has logged on; `None`: it is none.
 pub(crate) fn node_of(token: &AccessToken) -> Option<NodeId> {
     let node = NodeId(token.user.relative_id()?);
     (token.user == account_sid(node)).then_some(node)
@@ -87,7 +87,7 @@ fn unix_s_of(time: FileTime) -> u64 {
     time.0.saturating_sub(FileTime::UNIX_EPOCH.0) / TICKS_PER_S
 }
 
-/// One version of what is known of nodes.
+/// One version of the known nodes.
 #[derive(Default)]
 struct Version {
     prover: Option<Arc<Prover>>,
@@ -105,8 +105,8 @@ impl fmt::Debug for NodeAccounts {
 }
 
 impl NodeAccounts {
-    /// Exchanges all that is known. `encrypt`: only encrypted requests reach the share. The server is to be told afterwards
-    /// ([`smb_server::Server::directory_changed`]).
+    /// Replaces all known nodes. `encrypt`: only encrypted requests reach the share. The caller then
+    /// informs the server ([`smb_server::Server::directory_changed`]).
     pub fn set(&self, trust: NodeTrust, encrypt: bool) {
         let share = Arc::new(Share {
             name: SHARE.to_owned(),
@@ -126,7 +126,7 @@ impl NodeAccounts {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// By what this node proves itself and others; `None`: it is in no cluster, or does not know yet.
+    /// The proofs of this node and of others; `None`: it is in no cluster, or does not know yet.
     pub fn prover(&self) -> Option<Arc<dyn NodeProver>> {
         Some(self.current().prover.clone()?)
     }
@@ -146,7 +146,7 @@ impl NodeAccounts {
     }
 }
 
-/// A directory with the nodes and the share `bus$` beside what it holds.
+/// A directory with the nodes and the share `bus$` beside its own content.
 pub struct WithNodes<D> {
     pub inner: D,
     pub nodes: NodeAccounts,
@@ -166,7 +166,7 @@ impl<D: Directory> Directory for WithNodes<D> {
         self.inner.share(name)
     }
 
-    /// Lists what clients may see: the bus is hidden.
+    /// Lists the shares that clients may see: the bus is hidden.
     fn shares(&self) -> Vec<Arc<Share>> {
         self.inner.shares()
     }

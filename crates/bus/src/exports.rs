@@ -1,12 +1,13 @@
 //! The share `bus$`: SMB2 requests of other nodes as requests for local replicas.
 //!
-//! Owns the opens of the share, each of which is one session with one disk, and the requests that a replica has not answered. A request's
-//! id within its session is given here, in the order in which requests came: SMB2 delivers each at most once, so that no two have one.
-//! Promises: whatever was taken in is answered, when its session with the disk ends, its peer's session does or its time is over at the latest.
+//! Owns the opens of the share, each of which is one session with one disk, and the requests that a replica
+//! has not answered. A request's id within its session is given here, in the order of arrival: SMB2 delivers
+//! each at most once, so that no two requests share an id. Promises: answers every accepted request, at the
+//! latest when its session with the disk or its peer's session ends, or at its timeout.
 
 use crate::accounts::node_of;
 use crate::wire::{self, Malformed};
-use cluster::ClusterState;
+use records::ClusterState;
 use smb::wire::fsctl;
 use space::local::LocalSpace;
 use space::local::nodes::DiskReport;
@@ -30,14 +31,14 @@ pub trait LocalDisks {
     fn handle(&mut self, peer: PeerId, from: NodeId, disk: DiskId, request: Request);
     /// Moves the answers that are there into `out`.
     fn poll(&mut self, out: &mut Vec<(PeerId, DiskId, Response)>);
-    /// Takes the requests that begin sessions, and that were admitted to their disks since this was asked last. One whose epoch no record gave is
-    /// refused, and is never among them.
+    /// Takes the requests that begin sessions and were admitted to their disks since the last call. One
+    /// whose epoch no record gave is refused, and is never among them.
     fn take_begun(&mut self) -> Vec<(PeerId, RequestId)>;
     /// The peer is gone: nothing of it is to be answered any more.
     fn end(&mut self, peer: PeerId);
     /// The disks of this node.
     fn disks(&self) -> Vec<DiskId>;
-    /// Reports on one of them, with what was found on it since the cursor (0: ever).
+    /// Reports on a disk, with the findings since the cursor (0: ever).
     fn report(&self, disk: DiskId, cursor: u64) -> Option<DiskReport>;
 }
 
@@ -68,19 +69,19 @@ impl<S: BlockStore, C: ClusterState> LocalDisks for LocalSpace<S, C> {
     }
 }
 
-/// A replica has so long to answer: several times what any disk is given.
+/// Timeout of a replica's answer: several times that of any disk.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
-/// How often requests are looked at that may have waited for longer.
+/// Interval between checks for requests past that timeout.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Bits of a request's id that count the requests of one session; the bits above name the session's open.
 const COUNTER_BITS: u32 = 40;
-/// A session ends when it has counted so far: its coordinator begins another.
+/// Count at which a session ends: its coordinator begins another.
 const COUNTER_MAX: u64 = (1 << COUNTER_BITS) - 1;
-/// Opens whose numbers differ in other bits only cannot be there at once.
+/// Opens whose numbers differ only in other bits cannot coexist.
 const OPEN_MASK: u64 = (1 << (u64::BITS - COUNTER_BITS)) - 1;
 
-/// What an open is of.
+/// The object of an open.
 enum Target {
     /// The node: the share's root.
     Node,
@@ -89,7 +90,7 @@ enum Target {
 }
 
 impl Target {
-    /// Whether it is a session of the volume with the disk that such a newer one ends.
+    /// Tells whether this is an older session of the volume with the disk, which the newer one ends.
     fn is_before(&self, of_disk: DiskId, of_volume: VolumeId, newer: (Epoch, SessionId)) -> bool {
         match *self {
             Self::Node => false,
@@ -108,13 +109,13 @@ fn is_of(id: u64, open: u64) -> bool {
 struct Open {
     number: u64,
     peer: PeerId,
-    /// Whose session with the peer it is.
+    /// The node that has the session with the peer.
     from: NodeId,
     standing: Standing,
     target: Target,
 }
 
-/// What the answer to a request looks like.
+/// Shape of the answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// The open that the session gets.
@@ -133,16 +134,16 @@ struct Pending {
     disk: DiskId,
     kind: Kind,
     since: Monotonic,
-    /// Of the opening of a session.
+    /// The opening session, if the request opens one.
     opens: Option<Open>,
 }
 
 struct Inner<L> {
     disks: L,
-    /// By the low bits of their numbers.
+    /// Opens by the low bits of their numbers.
     opens: NumberMap<Open>,
     last_open: u64,
-    /// By the ids of requests.
+    /// Requests by their ids.
     pending: NumberMap<Pending>,
     events: Vec<Event>,
     responses: Vec<(PeerId, DiskId, Response)>,
@@ -185,7 +186,7 @@ impl<L: LocalDisks> Exports<L> {
     }
 }
 
-/// A request's answer if it can be given at once; `None`: the replica gives it.
+/// A request's answer if it is known at once; `None`: the replica gives it.
 type AtOnce = Option<Result<Reply, Refusal>>;
 
 fn refuse(error: &BusError) -> Refusal {
@@ -305,7 +306,7 @@ impl<L: LocalDisks> Inner<L> {
         None
     }
 
-    /// Gives up what sessions that have begun take the place of.
+    /// Gives up requests of sessions that new ones replace.
     fn end_before_begun(&mut self) {
         for (peer, RequestId(id)) in self.disks.take_begun() {
             let begun = self.pending.get(&id).filter(|pending| pending.peer == peer);
@@ -318,8 +319,8 @@ impl<L: LocalDisks> Inner<L> {
         }
     }
 
-    /// Asks the replica of the open's disk. `epoch`: as the request says; a READ has no place for it, and is asked under the highest that the
-    /// session has named.
+    /// Asks the replica of the open's disk. `epoch`: that of the request; a READ has no place for it, and
+    /// goes under the highest that the session has named.
     fn ask(
         &mut self,
         operation: OperationId,
@@ -345,7 +346,7 @@ impl<L: LocalDisks> Inner<L> {
             session: *session,
             id: RequestId(id),
             epoch: said.unwrap_or(*epoch),
-            // A disk serves what comes as it comes.
+            // A disk serves requests in their order of arrival.
             priority: Priority::Client,
             operation: asked,
         };
@@ -370,15 +371,16 @@ impl<L: LocalDisks> Inner<L> {
         Some(output.map(Reply::Output).ok_or(NtStatus::BUFFER_TOO_SMALL.into()))
     }
 
-    /// Answers a peer that asks whether large messages come through, with one.
+    /// Answers a peer's question whether large messages come through, with one.
     fn prove(&mut self, open: OpenId, output_bytes_max: usize) -> AtOnce {
         let is_node = self.open_mut(open).is_some_and(|open| matches!(open.target, Target::Node));
         let output = vec![0; wire::PROOF_BYTES.min(output_bytes_max)];
         Some(if is_node { Ok(Reply::Output(output)) } else { Err(NtStatus::INVALID_DEVICE_REQUEST.into()) })
     }
 
-    /// Gives up what is under way in sessions that one of this epoch and id takes the place of, now that the record is known to have given it that epoch:
-    /// see [`Self::end_requests`]. If the replica does not take it, the older coordinator begins another session, no more. Those of the same peer are closed: it uses them no
+    /// Gives up requests of sessions that the one of this epoch and id replaces, now that the record is
+    /// known to have given it that epoch: see [`Self::end_requests`]. If the replica refuses it, the older
+    /// coordinator merely begins another session. Sessions of the same peer are closed: it uses them no
     /// more, and does not know of one whose opening was answered over a channel that was lost.
     fn end_older(&mut self, peer: PeerId, disk: DiskId, volume: VolumeId, newer: (Epoch, SessionId)) {
         let is_older = |open: &Open| open.target.is_before(disk, volume, newer);
@@ -392,14 +394,16 @@ impl<L: LocalDisks> Inner<L> {
         events.extend(unused.map(|(_, open)| Event::Closed { open: OpenId(open.number) }));
     }
 
-    /// Answers requests whose session is over with [`BusError::NoSession`]: a disk that hangs would have them hold their peer's SMB2 credits,
-    /// which requests to healthy disks need.
+    /// Answers requests whose session is over with [`BusError::NoSession`]: a disk that hangs would have
+    /// them hold their peer's SMB2 credits, which requests to healthy disks need.
     ///
-    /// What the replica has taken in goes on, with the memory that it was given, and its answer goes nowhere. A write of these that lands
-    /// later harms nothing: it lands before the replica answers the opening of the volume's next session, which waits for what is in work of all before
-    /// ([`space::replica`]). Until then no coordinator writes to this disk under the volume: neither the one that asked, whose calls that are not
-    /// answered are sent again in its next session under the same numbers, nor another one with a higher epoch. And nobody acknowledges the
-    /// write by this answer, which says as little of it as a lost connection does.
+    /// The replica still carries out requests that it has accepted, with the memory that it was given;
+    /// their answers go nowhere. A write of these that lands later harms nothing: it lands before the
+    /// replica answers the opening of the volume's next session, which waits for the work of all earlier
+    /// ones ([`space::replica`]). Until then no coordinator writes to this disk under the volume: neither
+    /// the one that asked, which sends its unanswered calls again in its next session under the same
+    /// numbers, nor another one with a higher epoch. And nobody acknowledges the write by this answer,
+    /// which says as little of it as a lost connection does.
     fn end_requests(&mut self, is_over: impl Fn(u64, &Pending) -> bool) {
         let over = self.pending.iter().filter(|(id, pending)| is_over(**id, pending));
         let mut ids: Vec<u64> = over.map(|(&id, _)| id).collect();
@@ -429,7 +433,7 @@ impl<L: LocalDisks> Inner<L> {
     fn answered(&mut self, peer: PeerId, disk: DiskId, response: Response) {
         let id = response.id.0;
         if !self.pending.get(&id).is_some_and(|pending| pending.peer == peer && pending.disk == disk) {
-            // Its peer is gone, or it was given up.
+            // The peer is gone, or the request was given up.
             return;
         }
         let Some(pending) = self.pending.remove(&id) else { return };
@@ -583,7 +587,7 @@ impl<L: LocalDisks> Backend for Exports<L> {
 mod tests {
     use super::*;
 
-    /// Disks that take what they are asked, and answer nothing; sessions begin when they are let.
+    /// Disks that take requests, and answer nothing; sessions begin when the test lets them.
     #[derive(Default)]
     struct Disks {
         asked: Vec<(PeerId, RequestId)>,

@@ -2,15 +2,17 @@
 //!
 //! Disks are opened on the hidden share `bus$` of the same SMB server that serves clients. [`Exports`] is the share's backend: it turns
 //! SMB2 requests into requests for local replicas. [`Remote`] is the other end: a [`space::message::Transport`] to disks of other
-//! nodes, on the data plane's loop. What each operation looks like on the wire stands in [`wire`].
+//! nodes, on the data plane's loop. [`wire`] has the form of each operation on the wire.
 //!
-//! Who may: the nodes by their certificates ([`NodeAccounts`]), which may go nowhere else. Both ends demand that messages are signed, and
+//! Access: nodes by their certificates ([`NodeAccounts`]), which open nothing but this share. Both ends
+//! demand that messages are signed, and
 //! encrypted if that is set.
 //!
-//! Promises: a change is carried out at most once, and only within the session that it was asked in; whatever was asked is answered
-//! in bounded time, with [`space::message::BusError::Unreachable`] at once when the last connection is lost; payload is not copied between
-//! socket and replica beyond encryption; what a peer sends is checked before anything is done with it. Never knows what blocks mean, and
-//! never decides who owns a volume: epochs and the disks' promises do (I3).
+//! Promises: a change is carried out at most once, and only within the session that it was asked in.
+//! Every request is answered in bounded time, with [`space::message::BusError::Unreachable`] at once
+//! when the last connection is lost. Payload is not copied between socket and replica beyond
+//! encryption. Messages of a peer are checked before any use. Never knows what blocks mean, and never
+//! decides who owns a volume: epochs and the disks' promises do (I3).
 
 #![forbid(unsafe_code)]
 
@@ -30,5 +32,5 @@ pub use served::Served;
 
 /// The name of the hidden share.
 pub const SHARE: &str = "bus$";
-/// What stands for the bus among the volumes of an SMB server.
+/// Stands for the bus among the volumes of an SMB server.
 pub const VOLUME: types::VolumeId = types::VolumeId::from_bytes(*b"cenote storage b");

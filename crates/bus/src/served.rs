@@ -1,4 +1,4 @@
-//! What an SMB server of a cluster's node serves: volumes of files, and the disks on the bus.
+//! Backends of a node's SMB server: volumes of files, and the disks on the bus.
 
 use crate::exports::{Exports, LocalDisks};
 use types::Monotonic;

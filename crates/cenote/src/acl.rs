@@ -1,7 +1,6 @@
 //! Security descriptors as people read and change them.
 //!
-//! Promises: what is not named in a change stays as it is. Never
-//! decides about access.
+//! Promises: everything that a change does not name stays. Never decides about access.
 
 use api::requests::{AclEntry, AclView, Below, Inheritance, SetAcl};
 use api::{ApiError, ErrorKind};
@@ -59,7 +58,7 @@ pub struct Change {
     pub still_inherited: Vec<String>,
 }
 
-/// Makes what `request` wants of a file's descriptor. `parent`: the directory that it is in, if it is in one.
+/// Makes the change that `request` wants to a descriptor. `parent`: of the directory that it is in, if any.
 ///
 /// # Errors
 /// `Invalid` for a word that is no access, `NotFound` for a name that `sid_of` does not know or that has no entry, `Conflict` for entries

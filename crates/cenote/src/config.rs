@@ -7,10 +7,10 @@ use crate::control::SmbPolicy;
 use crate::limits::Limits;
 use crate::rdma_devices::AUTO;
 use api::sections::{self, ApiSection, BadKey, HealthSection};
-use cluster::accounts::{GENERATED_PASSWORD_CHARS, PasswordPolicy};
 use machine::interfaces::InterfaceRule;
 use machine::places::DiskPlaces;
 use member::section::{self, ClusterSection};
+use records::accounts::{GENERATED_PASSWORD_CHARS, PasswordPolicy};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -244,7 +244,7 @@ impl Default for Disks {
 }
 
 impl Default for AccountKeys {
-    /// As NIST SP 800-63B, 5.1.1, has it for what people choose.
+    /// NIST SP 800-63B, 5.1.1, demands this for passwords that people choose.
     fn default() -> Self {
         Self { password_characters_min: 8 }
     }
@@ -306,10 +306,20 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] with path, line and key.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let name = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Read { path: name.clone(), source })?;
-        Self::parse(&text, &name)
+        Self::of_file(path, std::fs::read_to_string(path))
+    }
+
+    /// As [`Config::read`], of a regular file only: a pipe would hold a running server's reader for ever.
+    pub fn read_again(path: &Path) -> Result<Self, ConfigError> {
+        Self::of_file(path, api::regular::read_text(path, 1 << 20))
+    }
+
+    fn of_file(path: &Path, text: std::io::Result<String>) -> Result<Self, ConfigError> {
+        let path = path.display().to_string();
+        match text {
+            Ok(text) => Self::parse(&text, &path),
+            Err(source) => Err(ConfigError::Read { path, source }),
+        }
     }
 
     /// # Errors
@@ -400,7 +410,7 @@ impl Config {
         Ok(())
     }
 
-    /// As TOML with every key, its value in effect and what it does.
+    /// Returns TOML with every key, its value in effect and its meaning.
     pub fn documented(&self) -> String {
         let Ok(toml::Value::Table(sections)) = toml::Value::try_from(self) else { return String::new() };
         let mut text = String::new();
@@ -463,7 +473,7 @@ impl Config {
             .collect()
     }
 
-    /// Where files may be disks, as far as the configuration tells.
+    /// Returns the places for disks in files, as configured.
     pub fn disk_places(&self) -> DiskPlaces {
         let (api, cluster, health) = (&self.api, &self.cluster, &self.health);
         let taken = [
@@ -499,7 +509,7 @@ impl Config {
         }
     }
 
-    /// What may be told of the interfaces.
+    /// Returns the rules for the interfaces that clients may learn of.
     pub fn interface_rules(&self) -> Vec<InterfaceRule> {
         self.smb.interfaces.iter().filter_map(|rule| rule.parse().ok()).collect()
     }

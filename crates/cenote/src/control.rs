@@ -1,22 +1,22 @@
 //! The channel between control plane (API, configuration) and data plane (disks, volumes, SMB connections).
 //!
-//! Owns the commands, their errors and what the data plane is started with. Promises: a command is answered once; a data plane
-//! that ended answers every later command with [`CommandErrorKind::Unavailable`]. Never blocks the data plane: it takes commands
-//! from the queue when its waker fires, and answers through the sender in the command.
+//! Owns the commands, their errors and the data plane's start options. Promises: a command is answered once,
+//! with [`CommandErrorKind::Unavailable`] after the data plane's end. Never blocks the data plane: it takes
+//! commands from the queue when its waker fires, and answers through the sender in the command.
 
 use crate::directory::SharedDirectory;
 use crate::limits::Limits;
 use crate::logon_lines::LogonLines;
 use crate::pipe_queue::PipeChanges;
-use crate::pulse::Pulse;
 use crate::rdma_devices::RdmaDevices;
 use api::model::{OpensPage, Provisioning, RdmaTrace, Resiliency, Snapshot, VolumeDamage};
 use api::requests::SetQuotas;
 use api::{RebalanceJob, RebalanceStep};
-use cluster::State;
-use cluster::membership::shell::Link;
+use heartbeat::shell::Link;
 use node::Described;
+use node::pulse::Pulse;
 pub use node::{Error as CommandError, ErrorKind as CommandErrorKind, NewDisk};
+use records::State;
 use smb::rpc::{RpcDone, RpcRefusal};
 use smb::wire::NetworkInterface;
 use std::collections::BTreeMap;
@@ -35,14 +35,14 @@ use volume::security::OwnEntries;
 /// The sender of an answer. Sending never blocks; an error means that nobody waits any more.
 pub type Reply<T> = oneshot::Sender<Result<T, CommandError>>;
 
-/// What the control plane asks of the data plane.
+/// Commands of the control plane to the data plane.
 #[derive(Debug)]
 pub enum Command {
-    /// Everything there is to show, but what clients have open.
+    /// Returns everything that can be shown, except clients' opens.
     Figures {
         reply: oneshot::Sender<Box<Snapshot>>,
     },
-    /// A part of what clients have open: with higher numbers than `after`, at most `most`.
+    /// Returns a part of clients' opens: with higher numbers than `after`, at most `most`.
     Opens {
         after: Option<u64>,
         most: usize,
@@ -62,30 +62,30 @@ pub enum Command {
         open: u64,
         reply: Reply<()>,
     },
-    /// The shares or accounts changed. Answered when the change is in force for everybody who is connected.
+    /// Takes up changed shares or accounts. Replies when the change is in force for all connected clients.
     DirectoryChanged {
         reply: Reply<()>,
     },
-    /// The outcome of what an administrator asked for through a named pipe.
+    /// Returns the outcome of an administrator's change through a named pipe.
     AnswerPipe {
         pipe: u64,
         outcome: Result<RpcDone, RpcRefusal>,
     },
-    /// What clients are told of the server's interfaces from now on.
+    /// Sets the interfaces that clients learn of from now on.
     Interfaces(Vec<NetworkInterface>),
     /// Takes no new requests, finishes those in flight (within `within`), makes everything durable, and ends the data plane.
     Drain {
         within: Duration,
         reply: oneshot::Sender<()>,
     },
-    /// What is asked of the node's disks, pools and volumes.
+    /// Commands about the node's disks, pools and volumes.
     Storage(StorageCommand),
     Files(FileCommand),
-    /// Of a cluster's node only.
+    /// Commands about the cluster, for its nodes only.
     Cluster(ClusterCommand),
 }
 
-/// What the control plane tells the data plane of other nodes.
+/// Commands of the control plane about the cluster.
 #[derive(Debug)]
 pub enum ClusterCommand {
     /// All other nodes, as they are recorded. Their accounts are exchanged in [`DataPlaneOptions::accounts`], before
@@ -93,13 +93,13 @@ pub enum ClusterCommand {
     Peers(Vec<bus::Peer>),
     /// Whether each node lives, as a majority sees it: at first and after each change.
     Nodes(BTreeMap<NodeId, node::NodeLife>),
-    /// The single server is about to become a node: changes of disks, pools and volumes are refused from now on. Refused itself while there are some.
+    /// Prepares to become a node: refuses changes of disks, pools and volumes from now on; fails during one.
     ReadyToJoin { reply: Reply<()> },
-    /// It stays a single server after all.
+    /// Stays a single server after all.
     Stay,
-    /// It becomes the first node of a cluster, whose state the records have moved to. Answered when others may be let in.
+    /// Becomes the first node of a cluster that now holds the records. Replies when others may be let in.
     Join { options: Box<ClusterOptions>, reply: Reply<()> },
-    /// What there is of the connections to other nodes, and what was counted of each.
+    /// Reports the connections to other nodes, and the counters of each.
     Bus { reply: oneshot::Sender<Vec<(bus::PeerStatus, space::coordinator::LateReads)>> },
 }
 
@@ -109,16 +109,16 @@ impl From<ClusterCommand> for Command {
     }
 }
 
-/// What makes a server a node of a cluster.
+/// Options that make a server a node of a cluster.
 pub struct ClusterOptions {
     pub node: NodeId,
-    /// Its name, which the fault domains of its disks have.
+    /// Name of the node in the fault domains of its disks.
     pub name: String,
-    /// For how long a majority of the nodes lets one answer for its volumes.
+    /// Time for which a majority of the nodes lets one answer for its volumes.
     pub lease: Duration,
-    /// How other nodes are reached.
+    /// The way to other nodes.
     pub bus: bus::RemoteOptions,
-    /// What the heartbeats tell of this node's lease, and are told.
+    /// State that the data plane and the heartbeats share, such as this node's lease.
     pub heartbeats: Link,
 }
 
@@ -128,22 +128,22 @@ impl fmt::Debug for ClusterOptions {
     }
 }
 
-/// What the control plane asks of disks.
+/// Commands about disks.
 #[derive(Debug)]
 pub enum DiskCommand {
     /// Adds a disk that holds nothing to the pool.
     Add { pool: PoolId, disk: NewDisk, reply: Reply<DiskId> },
-    /// Adds `new` to the disk's pool, and moves what the disk holds to others; answers with the new disk and the job's id.
+    /// Adds `new` to the disk's pool, and moves the disk's data to others; answers new disk and job's id.
     Replace { disk: DiskId, new: NewDisk, reply: Reply<(DiskId, u64)> },
     /// Has the disk's slabs moved to others; answers with the id of the job, which ends when the disk has left the pool.
     Retire { disk: DiskId, reply: Reply<u64> },
     /// The disk may be given slabs again.
     Unretire { disk: DiskId, reply: Reply<()> },
-    /// Takes note that an administrator knows what was found wrong with the disk.
+    /// Acknowledges the errors found on the disk so far.
     Acknowledge { disk: DiskId, reply: Reply<()> },
-    /// Has the disk forget what it has promised and no owner can come to, if that is confirmed; answers the disk's path, and what that is.
+    /// Has the disk forget promises out of owners' reach, if confirmed; answers its path and the promises.
     ForgetPromises { disk: DiskId, is_confirmed: bool, reply: Reply<Vec<node::Beyond>> },
-    /// Erases a disk that is no pool's here, if that is confirmed; answers what it holds.
+    /// Erases a disk of no pool here, if confirmed; answers the disk's contents.
     Erase { path: PathBuf, is_confirmed: bool, reply: Reply<String> },
 }
 
@@ -153,7 +153,7 @@ impl From<DiskCommand> for Command {
     }
 }
 
-/// What the control plane asks of disks, pools and volumes.
+/// Commands about disks, pools and volumes.
 #[derive(Debug)]
 pub enum StorageCommand {
     Disk(DiskCommand),
@@ -165,7 +165,7 @@ pub enum StorageCommand {
         reserve_disks: Option<u32>,
         reply: Reply<PoolId>,
     },
-    /// Closes the pool's volumes, marks its disks as given up, and forgets pool, disks, volumes and shares.
+    /// Closes the pool's volumes, releases its disks, and forgets pool, disks, volumes and shares.
     ExportPool {
         pool: PoolId,
         reply: Reply<()>,
@@ -202,7 +202,7 @@ pub enum StorageCommand {
         size_bytes: u64,
         reply: Reply<()>,
     },
-    /// Has health warn if so many percent of the volume are used.
+    /// Sets the fill level, in percent, from which health warns.
     WarnAt {
         volume: VolumeId,
         percent: u8,
@@ -219,7 +219,7 @@ pub enum StorageCommand {
         repair: bool,
         reply: Reply<u64>,
     },
-    /// What has no intact copy, by file.
+    /// Lists data without an intact copy, by file.
     VolumeDamage {
         volume: VolumeId,
         reply: Reply<VolumeDamage>,
@@ -228,14 +228,14 @@ pub enum StorageCommand {
         job: u64,
         reply: Reply<()>,
     },
-    /// A job that was stopped goes on.
+    /// Resumes a job that was stopped.
     ResumeJob {
         job: u64,
         reply: Reply<()>,
     },
 }
 
-/// What the control plane asks of the files on a volume.
+/// Commands about the files on a volume.
 #[derive(Debug)]
 pub enum FileCommand {
     /// The self-relative security descriptor (MS-DTYP 2.4.6) of `path` (`\` between names, empty: the root).
@@ -250,7 +250,7 @@ pub enum FileCommand {
         path: String,
         reply: Reply<()>,
     },
-    /// Hands a directory's entries down to what is below it; answers with the job's id, if there is a directory at `path`.
+    /// Hands a directory's entries down; answers the job's id, if there is a directory at `path`.
     PropagateAcl {
         volume: VolumeId,
         path: String,
@@ -268,7 +268,7 @@ pub enum FileCommand {
         request: SetQuotas,
         reply: Reply<()>,
     },
-    /// Gives a user limits; without any the volume's defaults hold.
+    /// Gives a user limits; without any the volume's defaults apply.
     SetQuota {
         volume: VolumeId,
         user: Sid,
@@ -314,7 +314,7 @@ fn ended() -> CommandError {
     )
 }
 
-/// What the SMB server demands of its clients.
+/// Demands of the SMB server on its clients.
 #[derive(Debug, Clone, Default)]
 pub struct SmbPolicy {
     /// NetBIOS-style name of the server, as NTLM and srvsvc show it.
@@ -327,15 +327,15 @@ pub struct SmbPolicy {
     pub require_encryption: bool,
     /// iWARP in software does without CRC if the client does.
     pub rdma_crc_optional: bool,
-    /// What clients are told of the server's interfaces.
+    /// Interfaces that clients learn of.
     pub interfaces: Vec<NetworkInterface>,
 }
 
-/// What the data plane is started with.
+/// Options to start the data plane with.
 pub struct DataPlaneOptions {
     /// Bound and listening already, so that a taken port is found before any disk is touched.
     pub smb_listeners: Vec<TcpListener>,
-    /// As these, for SMB Direct over iWARP.
+    /// The same for SMB Direct over iWARP.
     pub rdma_listeners: Vec<TcpListener>,
     /// SMB Direct by RDMA devices.
     pub rdma_devices: RdmaDevices,
@@ -362,7 +362,7 @@ pub struct DataPlaneOptions {
 /// recorded volume that can be served is open.
 pub struct DataPlane {
     pub control: ControlHandle,
-    /// Ends after [`Command::Drain`], or with the reason why it cannot go on.
+    /// Ends after [`Command::Drain`], or with the reason why it cannot continue.
     pub thread: JoinHandle<Result<(), CommandError>>,
 }
 
@@ -408,7 +408,7 @@ impl ControlHandle {
         answer.await.map_err(|_| ended())?
     }
 
-    /// Everything there is to show, but what clients have open.
+    /// Returns everything that can be shown, except clients' opens.
     ///
     /// # Errors
     /// [`CommandErrorKind::Unavailable`] if the data plane has ended.
@@ -420,7 +420,7 @@ impl ControlHandle {
         answer.await.map_err(|_| ended())
     }
 
-    /// Waits until the data plane has finished what it had begun, and has ended.
+    /// Waits until the data plane has finished its work, and has ended.
     pub async fn drain(&self, within: Duration) {
         let (reply, answer) = oneshot::channel();
         if self.send(Command::Drain { within, reply }) {

@@ -1,7 +1,7 @@
 //! One running server: its data directory, state, data plane and API, put together and taken down in order.
 //!
 //! Owns the data directory. Promises: nothing of it is touched before its lock is held, so that a second instance is refused;
-//! ports are bound before any disk is opened; a stop finishes what clients were told, or says that it could not.
+//! ports are bound before any disk is opened; a stop finishes acknowledged work, or reports that it failed.
 
 use crate::cluster_side::{self, DaemonServer, ServerParts, Shared, cluster_options};
 use crate::config::Config;
@@ -12,22 +12,22 @@ use crate::logon_lines::LogonLines;
 use crate::manager::{self, Manager};
 use crate::pipe_changes;
 use crate::pipe_queue::PipeChanges;
-use crate::pulse::Pulse;
 use crate::rdma_devices::RdmaDevices;
 use crate::reload::{InEffect, Reload};
 use crate::service_manager::{self, LongStart, leave_address};
 use crate::waiting::Waiting;
+use api::audit::AuditLog;
 use api::health_watch;
 use api::{ADDRESS_FILE, LOCK_FILE, SocketError, TOKEN_FILE, asynchronous};
-use cluster::State;
-use cluster::accounts::{AccountError, Accounts};
-use cluster::audit::AuditLog;
-use cluster::seal::{SealError, SealKey};
-use cluster::settings::ServerSettings;
 use dashboard::Dashboard;
 use machine::interfaces::{self, Interfaces};
 use machine::{room, smart};
 use member::{ClusterControl, ClusterKeys, ClusterParts, EnginePlaces, Identity, IdentityError};
+use node::pulse::Pulse;
+use records::State;
+use records::accounts::{AccountError, Accounts};
+use records::seal::{SealError, SealKey};
+use records::settings::ServerSettings;
 use rustix::fs::Mode;
 use rustix::process::umask;
 use sd_notify::NotifyState;
@@ -68,7 +68,7 @@ pub enum DaemonError {
     #[error("{0}")]
     Account(#[from] AccountError),
     #[error("{0}")]
-    State(#[from] cluster::StateError),
+    State(#[from] records::StateError),
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
     #[error(transparent)]
@@ -161,11 +161,11 @@ pub struct Listeners {
     pub api: TcpListener,
     /// The API for others than this machine.
     pub api_tls: Option<TlsListeners>,
-    /// Joining, and what servers of a cluster ask each other. `None`: a single server.
+    /// Port for joins and for requests between servers of a cluster. `None`: a single server.
     pub cluster: Option<TcpListener>,
 }
 
-/// Sockets of the API, and who it proves to be on them.
+/// Sockets of the API, and its certificate on them.
 pub struct TlsListeners {
     pub listeners: Vec<TcpListener>,
     pub identity: Arc<api::tls::Identity>,
@@ -183,33 +183,33 @@ pub struct Daemon {
     token: Arc<api::Token>,
     drain: Duration,
     interfaces: Interfaces,
-    /// What clients were told of the interfaces when the server started.
+    /// Interfaces that clients learned of when the server started.
     told: Vec<NetworkInterface>,
     pulse: Pulse,
     cluster: Arc<ClusterControl>,
-    /// Of a server that is in a cluster.
+    /// The port of a server that is in a cluster.
     cluster_port: Option<TcpListener>,
     server: Arc<DaemonServer>,
-    /// What administrators ask for through named pipes.
+    /// Changes that administrators request through named pipes.
     pipe_changes: tokio::sync::mpsc::Receiver<PipeChange>,
 }
 
 /// Why a server that served has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It was told to.
+    /// Stopped by request.
     Stopped,
-    /// It is a part of a cluster now, and starts again as that.
+    /// Became part of a cluster, and starts again as such.
     IntoCluster,
 }
 
-/// For which the answer to a join or a founding has to reach its client, before the API ends.
+/// Time in which the answer to a join or a founding has to reach its client, before the API ends.
 const ANSWER_LEAVES: Duration = Duration::from_millis(200);
 
-/// Pause between two looks at the interfaces: addresses come and go, and a client that just asked does not ask again for minutes.
+/// Interval between checks of the interfaces: addresses come and go, and clients rarely ask again.
 const INTERFACES_EVERY: Duration = Duration::from_secs(2);
 
-/// Tells the data plane of the interfaces when they have changed.
+/// Gives the data plane the interfaces when they have changed.
 async fn watch_interfaces(interfaces: Interfaces, mut told: Vec<NetworkInterface>, control: ControlHandle) {
     let interfaces = Arc::new(interfaces);
     loop {
@@ -365,7 +365,7 @@ impl Daemon {
                 _ = interrupt.recv() => break None,
                 () = restart.notified() => {
                     end = Ended::IntoCluster;
-                    // The answer that says so leaves first.
+                    // The answer to the join leaves first.
                     tokio::time::sleep(ANSWER_LEAVES).await;
                     break None;
                 }
@@ -387,7 +387,7 @@ impl Daemon {
             }
         };
         tasks.abort_all();
-        // The others hear of it when there is nothing left to answer.
+        // The others learn of the stop when there is nothing left to answer.
         self.server.end_liveness();
         let _ = std::fs::remove_file(&address_file);
         match result {
@@ -401,7 +401,7 @@ impl Daemon {
     }
 }
 
-/// Begins to look at what the server stands on: disks' own words, and the room of the data directory.
+/// Begins to watch the server's surroundings: disks' own reports, and free space in the data directory.
 fn watch_surroundings(
     tasks: &mut tokio::task::JoinSet<()>,
     manager: &Arc<Manager>,
@@ -435,7 +435,7 @@ fn listened_on(config: &Config, listeners: &Listeners) -> (Interfaces, RdmaDevic
     (interfaces, rdma_devices)
 }
 
-/// What a server, or its cluster, has on record, and the key to it.
+/// The records of a server or its cluster, and the key to them.
 struct Records {
     /// `None`: a single server.
     identity: Option<Identity>,
@@ -461,7 +461,7 @@ impl Records {
         };
         let (state, engine) = member::open_state(identity.as_ref(), &places)?;
         drop(waiting);
-        // A founding that cannot go on was taken back.
+        // A founding that cannot complete was taken back.
         let identity = member::open_identity(directory.path())?;
         if let Some(identity) = identity.as_ref().filter(|identity| identity.facts.founder) {
             // Disks of the single server that it was.
@@ -474,7 +474,7 @@ impl Records {
     }
 }
 
-/// Begins to look at the server for the dashboard, and gives its pages.
+/// Begins to sample the server for the dashboard, and returns its pages.
 fn begin_dashboard(
     tasks: &mut tokio::task::JoinSet<()>,
     manager: &Arc<Manager>,
@@ -520,7 +520,7 @@ fn spawn_api_over_tls(
     Ok(())
 }
 
-/// What goes on beside the API in a server that is in a cluster.
+/// Spawns the tasks that run beside the API in a server of a cluster.
 fn spawn_cluster_tasks(
     tasks: &mut tokio::task::JoinSet<()>,
     cluster: &Arc<ClusterControl>,
@@ -547,7 +547,7 @@ fn seal_key(directory: &DataDirectory) -> Result<SealKey, SealError> {
     }
 }
 
-/// `cenote serve`: runs the server that the configuration describes, as read from `file`, until it is told to stop.
+/// `cenote serve`: runs the server that the configuration, read from `file`, describes, until stopped.
 ///
 /// # Errors
 /// Why it does not start, or ended.
@@ -598,5 +598,8 @@ fn serve_once(
     let listening: Vec<String> = config.smb.listen.iter().map(ToString::to_string).collect();
     let api: Vec<SocketAddr> = [config.api.listen].iter().chain(&config.api.tls_listen).copied().collect();
     tracing::info!(smb = listening.join(", "), ?api, "serving");
-    runtime.block_on(daemon.run(Some(reload), || {}))
+    let ended = runtime.block_on(daemon.run(Some(reload), || {}));
+    // A thread that waits for a file system or a name server that hangs does not keep the process.
+    runtime.shutdown_timeout(Duration::from_secs(5));
+    ended
 }

@@ -3,9 +3,9 @@
 //! Promises: a reader sees one whole version and never waits for a disk. Never writes: the cluster state is the truth, and
 //! [`SharedDirectory::replace`] is called after every committed change.
 
-use cluster::accounts::{Group, User, UserSecret};
-use cluster::api_tokens::{ApiToken, TokenHash};
-use cluster::shares::Share;
+use records::accounts::{Group, User, UserSecret};
+use records::api_tokens::{ApiToken, TokenHash};
+use records::shares::Share;
 use smb::rpc::{AccountEntry, AccountKind};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -33,7 +33,7 @@ pub struct Directory {
 impl Directory {
     /// `domain`: the SID that this server's accounts are relative to.
     pub fn new(domain: Sid, users: Vec<UserSecret>, groups: Vec<Group>, shares: Vec<Share>) -> Self {
-        // A user goes before a group, and what was recorded first before what came later.
+        // A user goes before a group, and an earlier record before a later one.
         let names = groups.iter().rev().map(|group| (&group.sid, &group.name, AccountKind::Alias));
         let names = names
             .chain(users.iter().rev().map(|secret| (&secret.user.sid, &secret.user.name, AccountKind::User)));
@@ -82,11 +82,11 @@ impl Directory {
         self.volumes.get(&volume).map(String::as_str)
     }
 
-    /// A user by name, whatever its case; disabled ones too.
+    /// Finds a user by name, ignoring case; disabled ones too.
     pub fn user(&self, name: &str) -> Option<&UserSecret> {
         self.users.get(&fold(name))
     }
-    /// A share by name, whatever its case.
+    /// Finds a share by name, ignoring case.
     pub fn share(&self, name: &str) -> Option<&Arc<Share>> {
         self.shares.get(&fold(name))
     }
@@ -109,7 +109,7 @@ impl Directory {
         found.map(|(name, kind)| entry(sid, name, *kind))
     }
 
-    /// An account or group of this server by its name, whatever its case.
+    /// Finds an account or group of this server by name, ignoring case.
     pub fn account_by_name(&self, name: &str) -> Option<AccountEntry> {
         if let Some(secret) = self.user(name) {
             return Some(entry(&secret.user.sid, &secret.user.name, AccountKind::User));
@@ -127,14 +127,14 @@ impl Directory {
             .unwrap_or_else(|| sid.to_string())
     }
 
-    /// The SID that a name stands for: an account's, a group's, a well-known one, or a SID's own text.
+    /// Returns the SID of a name: an account's, a group's, a well-known one, or a SID's own text.
     pub fn sid_of(&self, name: &str) -> Option<Sid> {
         let well_known =
             || well_known().into_iter().find(|(_, known)| fold(known) == fold(name)).map(|(sid, _)| sid);
         name.parse().ok().or_else(|| self.account_by_name(name).map(|found| found.sid)).or_else(well_known)
     }
 
-    /// Every group that `member` is in, directly or through groups, and the well-known ones of whoever logs on by network.
+    /// Every group of `member`, direct or through groups, and the well-known ones of logons by network.
     pub fn groups_of(&self, member: &Sid) -> Vec<Sid> {
         let well_known = [Sid::everyone(), Sid::authenticated_users(), Sid::network(), Sid::users()];
         let mut found = BTreeSet::from(well_known.clone());
@@ -150,7 +150,7 @@ impl Directory {
         found.into_iter().collect()
     }
 
-    /// Whom a user acts as.
+    /// Returns the token that a user acts with.
     pub fn token(&self, user: &Sid) -> AccessToken {
         let groups = self.groups_of(user);
         let backup_operators = Sid::new(5, &[32, 551]).ok();
@@ -172,7 +172,7 @@ fn entry(sid: &Sid, name: &str, kind: AccountKind) -> AccountEntry {
     AccountEntry { sid: sid.clone(), name: name.to_owned(), kind }
 }
 
-/// Those that Windows has everywhere (MS-DTYP 2.4.2.4), without the groups that are recorded.
+/// SIDs that Windows has everywhere (MS-DTYP 2.4.2.4), without the groups that are recorded.
 fn well_known() -> [(Sid, &'static str); 8] {
     [
         (Sid::everyone(), "Everyone"),

@@ -1,4 +1,4 @@
-//! What the program does itself: it runs a server, and knows the configuration. All other commands are in `cli`.
+//! Commands of the program itself: running a server, and the configuration. All others are in `cli`.
 
 use crate::config::Config;
 use crate::logging;
@@ -8,7 +8,7 @@ use cli::{Client, Failure, data_directory, output};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Runs the command that the process was started with, and prints what went wrong.
+/// Runs the command of the command line, and prints errors.
 ///
 /// `on_loop` puts each opened disk on the data plane's event loop: [`node::on_loop`], or a test's function that puts faults between.
 pub fn main(on_loop: node::OnLoop) -> ExitCode {

@@ -1,4 +1,4 @@
-//! The daemon's parts: control plane, data plane and the channel between them, and what the program does itself.
+//! The daemon's parts: control plane, data plane, the channel between them, and the program's own commands.
 //!
 //! Promises: every layer below is put together here and nowhere else. Never holds logic of storage or protocol.
 
@@ -19,7 +19,6 @@ pub mod logon_lines;
 pub mod manager;
 pub mod pipe_changes;
 pub mod pipe_queue;
-pub mod pulse;
 pub mod quickstart;
 mod quotas;
 pub mod rdma_devices;

@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct Limits {
     pub connections: u32,
-    /// Of these, of one host.
+    /// Connections of one host.
     pub connections_per_host: u32,
     pub sessions: u32,
     pub opens: u32,
@@ -17,7 +17,7 @@ pub struct Limits {
     pub bytes_in_flight: u64,
     /// RAM for cached reads, buffered writes (D14) and metadata, over all volumes.
     pub cache_bytes: u64,
-    /// A disk that does not answer an operation within it is taken out.
+    /// Timeout of a disk's operation, after which the disk is taken out.
     pub disk_timeout: Duration,
     /// A disk that stays away longer has its slabs rebuilt onto others.
     pub repair_delay: Duration,
@@ -25,7 +25,7 @@ pub struct Limits {
     pub scrub_period: Duration,
     /// Bytes a second that a scrub reads at most.
     pub scrub_rate: u64,
-    /// How long the loop looks for work before it sleeps, while work keeps coming; zero: not at all.
+    /// Time for which the loop polls before it sleeps, while work keeps coming; zero: not at all.
     pub busy_poll: Duration,
 }
 

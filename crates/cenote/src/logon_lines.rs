@@ -1,10 +1,10 @@
 //! Lines of the SMB server on logons, on their way to the audit log.
 //!
-//! Promises: the data plane never waits for the log's disk; lines that the disk is too slow for are given up, and the daemon's log
-//! says how many.
+//! Promises: the data plane never waits for the log's disk; lines for which the disk is too slow are
+//! dropped, and counted in the daemon's log.
 
-use cluster::audit::{AuditEvent, AuditLog, Outcome};
-use cluster::clock::unix_now_s;
+use api::audit::{AuditEvent, AuditLog, Outcome};
+use records::clock::unix_now_s;
 use smb_server::{LogonAction, LogonLine};
 use std::io;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ impl LogonLines {
     /// A way to `audit`, which ends with it.
     ///
     /// # Errors
-    /// Those of starting a thread.
+    /// The thread does not start.
     pub fn to(audit: Arc<AuditLog>) -> io::Result<Self> {
         let (sender, lines) = sync_channel(LINES_MAX);
         std::thread::Builder::new().name("cenote-audit".into()).spawn(move || write(&audit, &lines))?;
@@ -46,7 +46,7 @@ fn write(audit: &AuditLog, lines: &Receiver<LogonLine>) {
             LogonAction::Delayed => Outcome::Done,
             LogonAction::Failed | LogonAction::Refused | LogonAction::LeftOut => Outcome::Refused,
         };
-        // No password opens what nodes may, and no user has such a name.
+        // No password opens nodes' rights, and no user has such a name.
         let is_old_node = bus::is_account_name(&line.user);
         let actor = if is_old_node { "bus" } else { "smb" };
         if is_old_node {
@@ -74,7 +74,7 @@ fn write(audit: &AuditLog, lines: &Receiver<LogonLine>) {
 #[cfg(test)]
 mod tests {
     use super::LogonLines;
-    use cluster::audit::AuditLog;
+    use api::audit::AuditLog;
     use smb_server::{LogonAction, LogonLine};
     use std::sync::Arc;
     use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the API asks of the daemon, carried out: accounts and shares in the cluster state, everything else in the data plane.
+//! Carries out requests of the API: accounts and shares in the cluster state, all else in the data plane.
 //!
 //! Promises: a change of accounts or shares is durable before it is answered, and in the data plane's directory; changes happen
 //! one at a time. Never touches disks.
@@ -20,6 +20,7 @@ use crate::reload::InEffect;
 pub use account_book::load;
 use account_book::{AccountBook, apply, imported};
 use api::ClusterManagement;
+use api::audit::{AuditEvent, AuditLog, Outcome};
 use api::health_watch;
 use api::model::{Configuration, OpensPage, QuotaReport, Rdma, RdmaTrace, Snapshot, VolumeDamage};
 use api::requests::{
@@ -30,15 +31,16 @@ use api::requests::{
 };
 use api::seconds::Seconds;
 use api::{Answer, ApiError, ErrorKind, Management, RebalanceJob, RebalanceStep, Role, Subject, owner_names};
-use cluster::api_tokens::{self, ApiToken, TokenHash};
-use cluster::audit::{AuditEvent, AuditLog, Outcome};
-use cluster::clock::unix_now_s;
-use cluster::seal::SealKey;
-use cluster::shares::{self, Share, ShareAccess};
-use cluster::{State, accounts::AccountError};
 use files::withhold;
 use machine::places::{absolute, absolute_all};
 use machine::{room::DataRoom, smart::DeviceHealths};
+use records::State;
+use records::accounts::AccountError;
+use records::api_tokens::{self, ApiToken, TokenHash};
+use records::clock::unix_now_s;
+use records::names::NameRule;
+use records::seal::SealKey;
+use records::shares::{self, Share, ShareAccess};
 use refusals::{check_name, destroys, exists, failed, forgets, new_disk, no_such, refused, same};
 use smb::rpc::{RpcDone, RpcRefusal};
 use std::sync::{Arc, PoisonError};
@@ -55,7 +57,9 @@ pub struct Manager {
     room: Arc<DataRoom>,
     /// Held while a pool comes or goes.
     moving: tokio::sync::Mutex<()>,
-    /// Held while a part of what clients have open is gathered.
+    /// Held while a test of the alerts is under way: each sends mails.
+    testing: tokio::sync::Mutex<()>,
+    /// Held while a part of clients' opens is gathered.
     gathering: tokio::sync::Mutex<()>,
     cluster: Arc<dyn ClusterManagement>,
     seconds: Seconds,
@@ -80,6 +84,7 @@ impl Manager {
             devices: Arc::default(),
             room: Arc::default(),
             moving: tokio::sync::Mutex::default(),
+            testing: tokio::sync::Mutex::default(),
             gathering: tokio::sync::Mutex::default(),
             cluster,
             seconds: Seconds::default(),
@@ -90,13 +95,13 @@ impl Manager {
         self.devices.clone()
     }
 
-    /// What is told of the room that the data directory has.
+    /// Issues of free space in the data directory.
     pub fn room(&self) -> Arc<DataRoom> {
         self.room.clone()
     }
 
-    /// Carries out a change of accounts or shares off the event loop, since it waits for a disk, and publishes it. Answers when it is
-    /// in force for everybody who is connected.
+    /// Carries out a change of accounts or shares off the event loop, since it waits for a disk, and
+    /// publishes it. Returns when it is in force for all connected clients.
     fn change<T: Send + 'static>(
         &self,
         change: impl FnOnce(&AccountBook) -> Result<T, ApiError> + Send + 'static,
@@ -108,7 +113,7 @@ impl Manager {
             let done = tokio::task::spawn_blocking(move || {
                 let _one_at_a_time = changing.changing.lock().unwrap_or_else(PoisonError::into_inner);
                 let changed = change(&changing);
-                // A change that failed at its second step has made its first one, and one whose outcome is unknown may be there.
+                // A change that failed at its second step has made its first; others are of unknown outcome.
                 let published = changing.publish();
                 let (reply, in_force) = oneshot::channel();
                 control.send(Command::DirectoryChanged { reply });
@@ -126,8 +131,8 @@ impl Manager {
         })
     }
 
-    /// Reads accounts and shares again, which another server of the cluster has changed. Answers when that is in force for everybody who is
-    /// connected.
+    /// Reads accounts and shares again that another server of the cluster has changed. Returns when they
+    /// are in force for all connected clients.
     ///
     /// # Errors
     /// If they cannot be read; they are read again until they can be.
@@ -154,12 +159,12 @@ impl Manager {
         self.control.call(make).await.map_err(failed)
     }
 
-    /// Everything there is to show, but what clients have open.
+    /// Returns everything that can be shown, except clients' opens.
     async fn look(&self) -> Result<Box<Snapshot>, ApiError> {
         self.control.figures().await.map_err(failed)
     }
 
-    /// A snapshot with what the control plane knows beside the data plane.
+    /// Completes a snapshot with the control plane's own knowledge.
     fn told(&self, mut snapshot: Box<Snapshot>) -> Box<Snapshot> {
         self.tell_devices(&mut snapshot);
         owner_names(&mut snapshot.volumes, &self.cluster.servers());
@@ -199,13 +204,13 @@ impl Manager {
         }
     }
 
-    /// The SID of an account, by its name or as it is written.
+    /// Finds the SID of an account, by its name or as it is written.
     fn account(&self, name: &str) -> Result<Sid, ApiError> {
         let nobody = || refused(AccountError::NoAccount(name.to_owned()));
         self.accounts.directory.current().sid_of(name).ok_or_else(nobody)
     }
 
-    /// Tells a named pipe the outcome of what was asked through it. False: the data plane has ended.
+    /// Returns the outcome of a named pipe's change to it. False: the data plane has ended.
     pub fn answer_pipe(&self, pipe: u64, outcome: Result<RpcDone, RpcRefusal>) -> bool {
         self.control.send(Command::AnswerPipe { pipe, outcome })
     }
@@ -214,7 +219,7 @@ impl Manager {
 impl Management for Manager {
     fn opens(&self, after: Option<u64>, most: usize) -> Answer<'_, OpensPage> {
         Box::pin(async move {
-            // However many ask, the data plane gathers one part a turn at most.
+            // The data plane gathers at most one part a turn for all callers.
             let _alone = self.gathering.lock().await;
             self.call(|reply| Command::Opens { after, most, reply }).await
         })
@@ -233,7 +238,7 @@ impl Management for Manager {
     }
 
     fn config_values(&self) -> Configuration {
-        // It is written from values, and reads back.
+        // A configuration written from values parses back.
         toml::from_str(&self.config()).unwrap_or_default()
     }
 
@@ -247,8 +252,7 @@ impl Management for Manager {
 
     fn add_disk(&self, request: AddDisk, by: Role) -> Answer<'_, DiskId> {
         Box::pin(async move {
-            let disk = new_disk(&request)?;
-            self.admit_disks(std::slice::from_ref(&disk), by).await?;
+            let disk = self.admit_disks(vec![new_disk(&request)?], by).await?.swap_remove(0);
             let pool = self.pool_named(request.pool.as_deref()).await?;
             self.call(|reply| DiskCommand::Add { pool, disk, reply }).await
         })
@@ -267,8 +271,7 @@ impl Management for Manager {
 
     fn replace_disk(&self, disk: DiskId, request: AddDisk, by: Role) -> Answer<'_, Replaced> {
         Box::pin(async move {
-            let new = new_disk(&request)?;
-            self.admit_disks(std::slice::from_ref(&new), by).await?;
+            let new = self.admit_disks(vec![new_disk(&request)?], by).await?.swap_remove(0);
             let (disk, job) = self.call(|reply| DiskCommand::Replace { disk, new, reply }).await?;
             Ok(Replaced { disk, job })
         })
@@ -300,7 +303,7 @@ impl Management for Manager {
     fn erase_disk(&self, request: EraseDisk) -> Answer<'_, ErasedDisk> {
         Box::pin(async move {
             let path = absolute(&request.path)?;
-            self.demand_places(vec![(path.clone(), false)], Role::Administrator).await?;
+            let path = self.demand_places(vec![(path, false)], Role::Administrator).await?.swap_remove(0);
             let is_confirmed = request.confirm.as_deref() == Some(request.path.as_str());
             let held = self.call(|reply| DiskCommand::Erase { path, is_confirmed, reply }).await?;
             let path = request.path;
@@ -327,9 +330,9 @@ impl Management for Manager {
 
     fn create_pool(&self, request: CreatePool, by: Role) -> Answer<'_, PoolId> {
         Box::pin(async move {
-            check_name("pool", &request.name)?;
+            check_name(NameRule::POOL, &request.name)?;
             let disks = request.disks.iter().map(new_disk).collect::<Result<Vec<_>, _>>()?;
-            self.admit_disks(&disks, by).await?;
+            let disks = self.admit_disks(disks, by).await?;
             let (name, reserve_disks) = (request.name, request.reserve_disks);
             if self.look().await?.pools.iter().any(|pool| same(&pool.name, &name)) {
                 return Err(exists("pool", &name));
@@ -344,7 +347,7 @@ impl Management for Manager {
             let pool = self.pool_named(Some(&name)).await?;
             let _importing = self.moving.lock().await;
             self.call(|reply| StorageCommand::ExportPool { pool, reply }).await?;
-            // Its shares are gone.
+            // Publishes that the pool's shares are gone.
             self.change(|_| Ok(())).await
         })
     }
@@ -353,11 +356,11 @@ impl Management for Manager {
         Box::pin(async move {
             self.demand_single_server("pool import").await?;
             if let Some(name) = &request.rename {
-                check_name("pool", name)?;
+                check_name(NameRule::POOL, name)?;
             }
             let named = absolute_all(&request.disks)?;
-            let there = named.iter().map(|path| (path.clone(), false)).collect();
-            self.demand_places(there, Role::Administrator).await?;
+            let there = named.into_iter().map(|path| (path, false)).collect();
+            let named = self.demand_places(there, Role::Administrator).await?;
             let search = match (request.search.is_empty(), named.is_empty()) {
                 (true, true) => self.in_effect.get(|config| config.disks.search.clone()),
                 _ => absolute_all(&request.search)?,
@@ -376,7 +379,7 @@ impl Management for Manager {
 
     fn create_volume(&self, request: CreateVolume) -> Answer<'_, VolumeId> {
         Box::pin(async move {
-            check_name("volume", &request.name)?;
+            check_name(NameRule::VOLUME, &request.name)?;
             let pool = self.pool_named(request.pool.as_deref()).await?;
             if self.look().await?.volumes.iter().any(|volume| same(&volume.name, &request.name))
                 && self.is_recorded_still(&request.name).await?
@@ -477,7 +480,7 @@ impl Management for Manager {
                 self.call(|reply| FileCommand::MakeDirectory { volume, path, reply }).await?;
             }
             self.change(move |book| {
-                // As Windows: Administrators may do everything, others what they are given.
+                // As in Windows: Administrators may do everything, others what they are given.
                 let access = book
                     .grants(&request.options)?
                     .unwrap_or_else(|| vec![(Sid::administrators(), ShareAccess::Full)]);
@@ -651,7 +654,12 @@ impl Management for Manager {
     fn test_alerts(&self) -> Answer<'_, Vec<TestedReceiver>> {
         let look = |config: &Config| (config.health.receivers(), config.server.name.clone());
         let (receivers, server) = self.in_effect.get(look);
-        Box::pin(async move { Ok(health_watch::test(receivers, &server).await) })
+        Box::pin(async move {
+            let busy =
+                || ApiError::new(ErrorKind::Conflict, "a test of the alerts is under way: wait for it");
+            let _testing = self.testing.try_lock().map_err(|_| busy())?;
+            Ok(health_watch::test(receivers, &server).await)
+        })
     }
 
     fn tokens(&self) -> Answer<'_, Vec<TokenView>> {

@@ -1,13 +1,13 @@
-//! Changes that administrators ask for through named pipes (NetShareAdd and its kind), carried out by the manager, and their answers back.
+//! Administrators' changes through named pipes (NetShareAdd and its kind), and their answers.
 //!
-//! Promises: a change goes the way that the API's go, with its line in the audit log, and is answered once; what a client wrote is checked
-//! there like anything from outside. Never takes two at once.
+//! Promises: a change goes the way of the API's, with its line in the audit log, and is answered once;
+//! a client's input is checked there like any from outside. Never takes two at once.
 
 use crate::manager::Manager;
+use api::audit::Outcome;
 use api::management::{ApiError, ErrorKind, Management};
 use api::requests::{CreateShare, Grant, ShareOptions};
-use cluster::audit::Outcome;
-use cluster::shares::ShareAccess;
+use records::shares::ShareAccess;
 use smb::rpc::{RpcChange, RpcDone, RpcRefusal, ShareSettings};
 use smb_server::PipeChange;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub async fn carry_out(mut changes: Receiver<PipeChange>, manager: Arc<Manager>)
     }
 }
 
-/// What the audit log calls a change, and what it is of.
+/// Names a change and its object for the audit log.
 fn named(change: &RpcChange) -> (&'static str, String) {
     match change {
         RpcChange::CreateShare { name, .. } => ("share create", name.clone()),
@@ -72,7 +72,7 @@ async fn answer(manager: &Manager, change: RpcChange) -> Result<RpcDone, ApiErro
         RpcChange::CloseSessions { sessions } => {
             for session in sessions {
                 match manager.close_session(session).await {
-                    // It has gone by itself.
+                    // The session has ended by itself.
                     Err(error) if error.kind == ErrorKind::NotFound => {}
                     done => done?,
                 }
@@ -89,7 +89,7 @@ fn invalid(why: impl Into<String>) -> ApiError {
     ApiError::new(ErrorKind::Invalid, why)
 }
 
-/// Volume and directory that a path of Windows' kind means: `C:\VOLUME\DIRECTORY`, as the paths of shares are told.
+/// Parses a path of Windows' kind, as paths of shares are shown: `C:\VOLUME\DIRECTORY`.
 fn place_of(path: &str) -> Result<(String, String), ApiError> {
     let path = path.replace('/', "\\");
     let inner = path.get(..3).filter(|drive| drive.eq_ignore_ascii_case("c:\\")).and(path.get(3..));
@@ -101,7 +101,7 @@ fn place_of(path: &str) -> Result<(String, String), ApiError> {
     Ok((volume.to_owned(), directory.to_owned()))
 }
 
-/// The options of a share that a client's settings stand for.
+/// Converts a client's settings to options of a share.
 fn options_of(settings: ShareSettings) -> Result<ShareOptions, ApiError> {
     let ShareSettings { comment, flags, security_descriptor } = settings;
     let access = security_descriptor.map(|descriptor| grants_of(&descriptor)).transpose()?;
@@ -116,7 +116,7 @@ fn options_of(settings: ShareSettings) -> Result<ShareOptions, ApiError> {
     })
 }
 
-/// The grants that a share's descriptor stands for: entries that allow one of the three accesses, and none that deny.
+/// Converts a share's descriptor to grants: entries that allow one of the three accesses, and none that deny.
 fn grants_of(descriptor: &[u8]) -> Result<Vec<Grant>, ApiError> {
     let parsed = SecurityDescriptor::parse(descriptor);
     let parsed = parsed.map_err(|_| invalid("the share's security descriptor is malformed"))?;

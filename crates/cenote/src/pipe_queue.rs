@@ -1,6 +1,6 @@
-//! The way of changes that administrators ask for through named pipes, from the data plane to the control plane.
+//! Queue of administrators' changes through named pipes, from the data plane to the control plane.
 //!
-//! Promises: the data plane never waits for it; what does not fit is given back, to be answered as failed.
+//! Promises: the data plane never waits for it; a change that does not fit is returned, to be refused.
 
 use smb_server::PipeChange;
 use tokio::sync::mpsc::{Receiver, Sender, channel};

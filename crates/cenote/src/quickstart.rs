@@ -14,8 +14,8 @@ use api::requests::{
 };
 use api::{Management, Role};
 use cli::args::Quickstart;
-use cluster::accounts::generated_password;
-use cluster::shares::ShareAccess;
+use records::accounts::generated_password;
+use records::shares::ShareAccess;
 use std::io::IsTerminal;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -30,7 +30,7 @@ const ADMINISTRATORS: &str = "Administrators";
 /// The ports tried if none is given, in order.
 const SMB_PORTS: [u16; 2] = [445, 4455];
 
-/// Runs the trial server until it is told to stop.
+/// Runs the trial server until it is stopped.
 ///
 /// # Errors
 /// Why it does not start, or ended.
@@ -42,7 +42,7 @@ pub fn run(
     let mut config = Config::default();
     let http = options.http.socket("--http").map_err(DaemonError::Setup)?;
     config.api.listen = http;
-    // Its disks are files of a file system that others keep busy too.
+    // The disks are files of a file system that others keep busy too.
     config.limits.disk_timeout_ms = 30_000;
     config.smb.rdma_crc = !options.rdma_no_crc;
     config.smb.require_signing = !options.allow_unsigned;
@@ -78,7 +78,7 @@ pub fn run(
     })
 }
 
-/// SMB Direct: the port that was asked for, or the usual one if it is free.
+/// Opens SMB Direct's port: the requested one, or the usual one if it is free.
 fn rdma_listener(options: &Quickstart) -> Result<Option<TcpListener>, DaemonError> {
     if let Some(place) = options.rdma {
         let address = place.socket("--rdma").map_err(DaemonError::Setup)?;
@@ -120,7 +120,7 @@ fn smb_listener(options: &Quickstart) -> Result<(TcpListener, SocketAddr), Daemo
 /// IANA's smbdirect: the port on which clients look for iWARP.
 const RDMA_PORT: u16 = 5445;
 
-/// Tells of volumes that clients do not reach although the server is up.
+/// Lists volumes out of clients' reach although the server is up.
 async fn unserved_lines(daemon: &Daemon) -> String {
     let Ok(snapshot) = daemon.manager().figures().await else { return String::new() };
     let unserved = snapshot.volumes.iter().filter(|volume| volume.status == VolumeStatus::Detached);
@@ -136,7 +136,7 @@ struct Places {
     http: SocketAddr,
 }
 
-/// What is known of the user's password.
+/// Source of the user's password.
 enum Password {
     Generated(String),
     Given,
@@ -173,7 +173,7 @@ async fn furnish(daemon: &Daemon, options: &Quickstart) -> Result<Password, Daem
         && let Some(pool) = snapshot.pools.first()
     {
         let resiliency = if pool.disks < 2 { Resiliency::Simple } else { Resiliency::TwoWayMirror };
-        // What fits with all copies, and a disk's worth of room to repair into.
+        // Space for all copies, less a disk's worth to repair into.
         let size_bytes = pool.size_bytes.saturating_sub(pool.reserve_bytes) / u64::from(resiliency.copies());
         let size_bytes = size_bytes / pool.slab_bytes.max(1) * pool.slab_bytes.max(1);
         let request = CreateVolume {
@@ -201,12 +201,12 @@ async fn furnish(daemon: &Daemon, options: &Quickstart) -> Result<Password, Daem
     Ok(password)
 }
 
-/// Refuses disks in which the volume would have no room, before any is made.
+/// Refuses disks without space for the volume, before any is made.
 fn check_sizes(options: &Quickstart) -> Result<(), DaemonError> {
-    /// Steps in which a size that is enough is looked for.
+    /// Steps of the search for a size that is enough.
     const STEP_BYTES: u64 = 64 << 20;
     let resiliency =
-        if options.disks < 2 { cluster::Resiliency::Simple } else { cluster::Resiliency::TwoWay };
+        if options.disks < 2 { records::Resiliency::Simple } else { records::Resiliency::TwoWay };
     let is_enough = |size_bytes: &u64| node::has_room_for_volume(options.disks, *size_bytes, resiliency);
     if is_enough(&options.disk_size) {
         return Ok(());
@@ -220,7 +220,7 @@ fn check_sizes(options: &Quickstart) -> Result<(), DaemonError> {
     )))
 }
 
-/// The state is not there, the disks may be: what they hold is not made anew.
+/// The state is missing, but disks may be there: their contents are not made anew.
 async fn import(daemon: &Daemon, disks: &Path) -> Result<(), DaemonError> {
     let search = vec![disks.display().to_string()];
     let request = ImportPool { search, confirm: Some(POOL.into()), ..ImportPool::default() };
@@ -274,7 +274,7 @@ async fn furnish_user(daemon: &Daemon, options: &Quickstart) -> Result<Password,
 }
 
 /// The exact lines to connect with.
-/// The page of a server, and how to get in. The link that logs in has the token, which is for the person at a terminal and for no log.
+/// The page of a server, and the link that logs in: it has the token, which is for no log.
 pub(crate) fn dashboard_link(http: SocketAddr, data: &Path) -> String {
     let token =
         std::io::stdout().is_terminal().then(|| std::fs::read_to_string(data.join(api::TOKEN_FILE)).ok());

@@ -36,7 +36,7 @@ fn show_user(user: &volume::fs::QuotaUser, name_of: impl Fn(&Sid) -> String) -> 
     }
 }
 
-/// Makes the settings what the request says; what it leaves out stays.
+/// Applies the request to the settings; omitted ones stay.
 pub fn change(settings: &mut QuotaSettings, request: &SetQuotas) {
     if let Some(mode) = request.mode {
         settings.mode = match mode {

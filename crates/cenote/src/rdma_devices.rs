@@ -1,6 +1,6 @@
 //! The addresses on which RDMA devices serve SMB Direct, as the configuration wishes and the machine allows.
 //!
-//! Looks once, when the server starts. What cannot be had is said in words; it never keeps the server from starting.
+//! Looks once, when the server starts. Logs what is missing, with the reason; a start never fails by it.
 
 use rdma::ibverbs::{Listening, try_listen};
 use rdma::{Device, Transport};

@@ -1,4 +1,4 @@
-//! The RDMA of this machine: its network interfaces, the kernel's RDMA devices, and why SMB Direct is not to be had by one of them.
+//! The RDMA of this machine: its interfaces, the kernel's devices, and why one does not serve SMB Direct.
 //!
 //! Only reads /sys and the list of addresses, and asks libibverbs for its devices.
 
@@ -12,7 +12,7 @@ use std::path::Path;
 const NETWORK: &str = "/sys/class/net";
 const DEVICES: &str = "/sys/class/infiniband";
 
-/// What `rdma list` shows, on top of what the data plane knows.
+/// Adds the machine's devices and interfaces to the data plane's state, for `rdma list`.
 pub fn describe(state: RdmaState) -> Rdma {
     let listeners: Vec<SocketAddr> =
         state.listeners.iter().filter_map(|listener| listener.address.parse().ok()).collect();
@@ -36,7 +36,7 @@ pub fn describe(state: RdmaState) -> Rdma {
     Rdma { interfaces: interfaces.collect(), devices, no_devices, state }
 }
 
-/// The kernel's devices and those of libibverbs as one list, and why there is none of the latter.
+/// Merges the kernel's devices and libibverbs' into one list, and returns why there are none of the latter.
 fn devices(
     kernel: &Path,
     usable: Result<Vec<Device>, String>,
@@ -129,7 +129,7 @@ pub(crate) fn interface(
     }
 }
 
-/// A device of the kernel, as /sys tells of it.
+/// Describes a device of the kernel by /sys.
 pub(crate) fn device(path: &Path) -> RdmaDevice {
     let read = |file: &str| std::fs::read_to_string(path.join(file)).unwrap_or_default().trim().to_owned();
     // "4: RNIC" and "4: ACTIVE": a number and a word.
@@ -145,7 +145,7 @@ pub(crate) fn device(path: &Path) -> RdmaDevice {
         .ok()
         .and_then(|mut entries| entries.next()?.ok())
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        // Software devices are below no other; the kernel tells whose address the first one of the port is.
+        // Software devices are below no other; the kernel knows whose address the first one of the port is.
         .or_else(|| Some(read("ports/1/gid_attrs/ndevs/0")).filter(|name| !name.is_empty()));
     RdmaDevice {
         node: None,

@@ -1,23 +1,24 @@
-//! `cenote cluster recover`: a server whose cluster has lost its majority for good goes on alone.
+//! `cenote cluster recover`: a server whose cluster has lost its majority for good continues alone.
 //!
-//! Promises: nothing is done before the cluster's name was typed, and what is given up was said; the server's own member goes on with all records that
-//! it has, in data that are made anew from them ([`rescue`]; the old ones are put aside), and every other server is out of the cluster, so that none of
-//! them can come back with another history. Their disks stay in the pool, and may come back.
-//! It can be cut off anywhere and given again: until it has come to its end the server does not start, and says why.
+//! Promises: nothing happens before the administrator knows the losses and typed the cluster's name.
+//! The server's own member keeps all its records, in data made anew from them ([`rescue`]; the old ones
+//! are put aside), and every other server is out of the cluster, so that none of them can come back
+//! with another history. Their disks stay in the pool, and may come back. It can be interrupted
+//! anywhere and run again: until it has completed the server does not start, and says why.
 
 use crate::daemon::{DaemonError, DataDirectory};
-use cluster::admission;
-use cluster::clock::unix_now_s;
-use cluster::etcd::EtcdState;
-use cluster::etcd::process::{EtcdProcess, EtcdProcessOptions, has_data};
-use cluster::etcd::rescue;
-use cluster::identity::{Facts, Identity};
-use cluster::recovery::{self, Recovery};
-use cluster::{State, api_tokens, nodes};
+use etcd::EtcdState;
+use etcd::process::{EtcdProcess, EtcdProcessOptions, has_data};
+use etcd::rescue;
+use member::admission;
+use member::identity::{Facts, Identity};
 use member::{FOUNDING_PATIENCE, await_answer, etcd_options, forget_seen, process_options};
+use records::clock::unix_now_s;
+use records::recovery::{self, Recovery};
+use records::{State, api_tokens, nodes};
 use std::path::Path;
 
-/// `program`: of etcd, if it is not in PATH. `confirmed` is asked once, with what is given up and the name to be typed.
+/// `program`: of etcd, if it is not in PATH. `confirmed` is asked once, with the losses and the name to type.
 ///
 /// # Errors
 /// Why nothing was done; or what is left to do.
@@ -30,7 +31,7 @@ pub fn recover(
     if !data.exists() {
         return Err(setup(format!("there is no data directory {}", data.display())));
     }
-    // It must not run: its member would be started twice.
+    // Locks the directory: a running server would start its member twice.
     let directory = DataDirectory::open_or_create(data)?;
     let mut identity = member::open_identity(directory.path())?
         .ok_or_else(|| setup(format!("the server of {} is in no cluster", directory.path().display())))?;
@@ -63,7 +64,7 @@ pub fn recover(
         ..facts
     };
     identity.remember(facts.clone())?;
-    // Of what was seen of others some is given up: this member counts on from what it has.
+    // Part of what others had is given up: this member counts on from its own records.
     forget_seen(&identity)?;
     let records = make_member_anew(&identity, &options).map_err(|error| {
         setup(format!(
@@ -96,8 +97,8 @@ pub fn recover(
     Ok(told(&facts, (records, tokens), &others, &unopened))
 }
 
-/// Has this server's member go on with data that are made anew from the records that it has; answers how many. It may be repeated wherever it was cut
-/// off, since it reads whichever data are in the member's place.
+/// Remakes the data of this server's member from its records; returns their number. May be repeated
+/// after any interruption, since it reads whichever data are in the member's place.
 fn make_member_anew(identity: &Identity, options: &EtcdProcessOptions) -> Result<usize, String> {
     let told = |error: &dyn std::fmt::Display| error.to_string();
     identity.resume_recovery().map_err(|error| told(&error))?;
@@ -111,7 +112,7 @@ fn make_member_anew(identity: &Identity, options: &EtcdProcessOptions) -> Result
     Ok(count)
 }
 
-/// What was done, and what is to be done next.
+/// Tells people what was done, and the next steps.
 fn told(facts: &Facts, (records, tokens): (usize, usize), others: &[String], unopened: &[String]) -> String {
     let out = if others.is_empty() { "no others".to_owned() } else { others.join(", ") };
     let waiting = if unopened.is_empty() {

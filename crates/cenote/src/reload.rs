@@ -1,7 +1,7 @@
 //! The configuration in effect, and the file that it is read from again: `systemctl reload`, or SIGHUP.
 //!
-//! Promises: a file that cannot be used changes nothing, and the log says why; keys that differ and need a restart are named. The certificate of
-//! the API is read again as well. However many signals come, the file is read once a second at most.
+//! Promises: a file that cannot be used changes nothing, and the log says why; names changed keys that need a
+//! restart. Reads the API's certificate again as well. Reads once a second at most, at any number of signals.
 
 use crate::config::{Config, ConfigError, TakenUp};
 use crate::logging;
@@ -41,7 +41,7 @@ impl InEffect {
         self.receivers.subscribe()
     }
 
-    /// Takes up what a running server can of a configuration that was read again. Answers the result in words.
+    /// Applies the part of a new configuration that a running server can. Returns the result in words.
     fn take_up(&self, new: Result<Config, ConfigError>) -> String {
         let new = match new {
             Ok(new) => new,
@@ -103,7 +103,7 @@ impl Reload {
                 if let Some(identity) = identity {
                     identity.reload();
                 }
-                in_effect.take_up(Config::read(&file))
+                in_effect.take_up(Config::read_again(&file))
             });
             let status = taken.await.unwrap_or_else(|_| "the configuration stays as it was".into());
             service_manager::tell_all(&[NotifyState::Ready, NotifyState::Status(&status)]);

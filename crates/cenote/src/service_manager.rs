@@ -1,11 +1,11 @@
-//! What systemd gives a server that it runs, and is told by it: sign of life, time for the start, credentials, run-time directory, log.
+//! Talks with systemd, if it runs the server: watchdog, start timeout, credentials, run-time directory, log.
 //!
-//! Promises: the watchdog is fed, and time for the start asked for, only while the data plane's loop turns. If no service manager
-//! runs the server, nothing here does anything.
+//! Promises: feeds the watchdog, and asks for time to start, only while the data plane's loop turns. If
+//! no service manager runs the server, nothing here does anything.
 
 use crate::control::ControlHandle;
-use crate::pulse::Pulse;
 use api::ADDRESS_FILE;
+use node::pulse::Pulse;
 use rustix::fs::fstat;
 use sd_notify::NotifyState;
 use std::fmt;
@@ -20,24 +20,24 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// The loop is looked at so often during a start; an idle turn takes at most five seconds.
+/// Interval between checks of the loop during a start; an idle turn takes at most five seconds.
 const START_LOOK: Duration = Duration::from_secs(6);
-/// Time for the start that each look at a turning loop gives: several looks, since the machine may be busy.
+/// Time that each check of a turning loop adds to the start: several intervals, for a busy machine.
 const START_EXTENSION_US: u32 = 30_000_000;
-/// Looks at the loop within the time after which the service manager takes the server for dead.
+/// Checks of the loop within the service manager's watchdog time.
 const WATCHDOG_LOOKS: u32 = 4;
 
-/// Tells the service manager something. If there is none, nobody needs to know.
+/// Sends the service manager a message, if there is one.
 pub fn tell(state: NotifyState) {
     tell_all(&[state]);
 }
 
-/// Tells the service manager several things at once.
+/// Sends the service manager several messages at once.
 pub fn tell_all(states: &[NotifyState]) {
     let _ = sd_notify::notify(states);
 }
 
-/// Notices whether the loop has turned since the last look.
+/// Notices whether the loop has turned since the last check.
 struct Watch {
     pulse: Pulse,
     seen: Option<u64>,
@@ -62,13 +62,13 @@ pub async fn feed_watchdog(pulse: Pulse, control: ControlHandle) {
         if watch.has_turned() {
             tell(NotifyState::Watchdog);
         }
-        // An idle loop may sleep for longer than until the next look.
+        // An idle loop may sleep for longer than until the next check.
         control.wake();
         tokio::time::sleep(limit / WATCHDOG_LOOKS).await;
     }
 }
 
-/// Asks for time while journals are replayed, as long as the loop turns; ends when it is dropped.
+/// Asks for more time while journals are replayed, as long as the loop turns; ends when it is dropped.
 pub struct LongStart {
     _end: Sender<()>,
 }
@@ -85,7 +85,7 @@ impl LongStart {
     }
 }
 
-/// Asks once at each look that finds the loop turning, until the other end of the channel is dropped.
+/// Asks once at each check that finds the loop turning, until the other end of the channel is dropped.
 fn ask_while_turning(ended: &Receiver<()>, mut watch: Watch, every: Duration, ask: impl Fn()) {
     while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
         if watch.has_turned() {
@@ -138,8 +138,8 @@ where
     }
 }
 
-/// Leaves the API's address for the command line. A service's goes with its run-time directory when the service ends, however that
-/// comes, and the data directory has a link to it; the lock stays beside the data, which others could open elsewhere.
+/// Leaves the API's address for the command line. A service's ends with its run-time directory, and
+/// the data directory has a link to it; the lock stays beside the data, which others could open elsewhere.
 pub fn leave_address(file: &Path, address: SocketAddr) -> io::Result<()> {
     match std::fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -174,7 +174,7 @@ mod tests {
             pulse.beat();
             asked.recv_timeout(Duration::from_secs(60)).expect("it asks");
         }
-        // One look may have been under way when the loop stood still.
+        // One check may have been under way when the loop stood still.
         let _ = asked.recv_timeout(Duration::from_millis(50));
         assert!(
             asked.recv_timeout(Duration::from_millis(50)).is_err(),

@@ -1,8 +1,8 @@
 //! `cenote quickstart --nodes N`: a trial cluster on this machine, each server a process of its own.
 //!
-//! Owns the processes and what is made at the first start, by the same API that an administrator uses. Promises: everything is stopped when
-//! this process ends, however it ends; a server that dies is started again after the time that was asked for; nothing outside the data directory
-//! is written, and nothing listens beyond the addresses given.
+//! Owns the processes, and sets up the first start by the same API that an administrator uses. Promises:
+//! everything stops at any end of this process; a server that dies is started again after the requested time;
+//! nothing outside the data directory is written, and nothing listens beyond the addresses given.
 
 mod furnishing;
 mod processes;
@@ -10,9 +10,9 @@ mod processes;
 use crate::config::Config;
 use crate::daemon::{DaemonError, DataDirectory};
 use cli::args::{ListenPlace, Quickstart};
-use cluster::nodes::CLUSTER_PORT;
 use furnishing::{Furnished, furnish};
 use processes::Processes;
+use records::nodes::CLUSTER_PORT;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -22,12 +22,12 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 const SMB_PORT: u16 = 445;
-/// Where SMB is served if the usual port cannot be had.
+/// SMB's port if the usual one is taken.
 const OTHER_SMB_PORT: u16 = 4455;
 const RDMA_PORT: u16 = 5445;
 /// The first server's address, if none is given.
 const FIRST_HOST: u8 = 11;
-/// How often the servers are looked at.
+/// Interval between checks of the servers.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// One server of the trial.
@@ -42,13 +42,13 @@ pub(crate) struct Plan {
     pub api: SocketAddr,
 }
 
-/// Runs the trial cluster until it is told to stop.
+/// Runs the trial cluster until it is stopped.
 ///
 /// # Errors
 /// Why it does not start, or ended.
 pub fn run(options: &Quickstart, data: &Path) -> Result<(), DaemonError> {
     let setup = DaemonError::Setup;
-    cluster::etcd::process::version_of(None).map_err(|error| setup(error.to_string()))?;
+    etcd::process::version_of(None).map_err(|error| setup(error.to_string()))?;
     let directory = DataDirectory::open_or_create(data)?;
     let plans = plan(options, directory.path()).map_err(setup)?;
     for plan in &plans {
@@ -65,7 +65,7 @@ pub fn run(options: &Quickstart, data: &Path) -> Result<(), DaemonError> {
     done
 }
 
-/// Furnishes the cluster, then looks after its servers until SIGTERM or SIGINT.
+/// Furnishes the cluster, then watches its servers until SIGTERM or SIGINT.
 async fn attend(options: &Quickstart, plans: &[Plan], processes: &mut Processes) -> Result<(), DaemonError> {
     let io_error = |what: &str| {
         let what = what.to_owned();
@@ -99,7 +99,7 @@ async fn attend(options: &Quickstart, plans: &[Plan], processes: &mut Processes)
             }
         }
     };
-    // It holds nothing, but waits for servers that are about to end.
+    // Furnishing holds nothing, but waits for servers that are about to end.
     given_up.store(true, Ordering::Release);
     ended
 }
@@ -130,7 +130,7 @@ fn plan(options: &Quickstart, data: &Path) -> Result<Vec<Plan>, String> {
     };
     let rdma = options.rdma.map_or(Ok(RDMA_PORT), |place| place.port("--rdma"))?;
     let http = match options.http {
-        // What is the default for one server is the default here, too.
+        // The default of one server is the default here, too.
         ListenPlace::Socket(address) if address.to_string() == "127.0.0.1:9445" => address.port(),
         place => place.port("--http")?,
     };
@@ -160,7 +160,7 @@ fn write_config(options: &Quickstart, plan: &Plan, count: usize) -> Result<(), D
     config.smb.require_signing = !options.allow_unsigned;
     config.api.listen = plan.api;
     config.cluster.listen = SocketAddr::new(plan.address, CLUSTER_PORT).to_string();
-    // They share the machine's memory, and its disks with others.
+    // The servers share the machine's memory, and their disks with others.
     config.limits.cache_bytes /= count as u64;
     config.limits.disk_timeout_ms = 30_000;
     config.log.level = "info".into();
@@ -213,7 +213,7 @@ pub fn end_with_stdin() -> Result<(), DaemonError> {
         let mut rest = [0; 64];
         let mut input = std::io::stdin().lock();
         while input.read(&mut rest).is_ok_and(|read| read > 0) {}
-        // As if it had been told to: what is in work is finished.
+        // As by a signal to stop: work in progress is finished.
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM);
     };
     let thread = std::thread::Builder::new().name("parent-watch".into()).spawn(wait);

@@ -1,7 +1,7 @@
-//! What the API says while a server of a cluster waits for the cluster's state: for whom, on every path, as 503.
+//! Answers API requests while a server waits for the cluster's state: 503, with the reason.
 //!
-//! Promises: it answers only once the wait has lasted, so that an ordinary start is not in its way; one request at a time, each within a second, and of
-//! bounded size. It needs no token, as it says what `/healthz` says.
+//! Promises: answers only once the wait has lasted, so as not to disturb an ordinary start; one request at a
+//! time, each within a second, of bounded size. Needs no token, as it reveals only what `/healthz` does.
 
 use crate::service_manager::leave_address;
 use api::{ADDRESS_FILE, ApiError, ErrorKind};
@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 /// A start that lasts longer waits for other servers.
 const ORDINARY: Duration = Duration::from_secs(5);
-/// How often it is looked what is waited for.
+/// Interval between checks of the reason.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(50);
-/// For which a client may take to ask, and to take the answer.
+/// Timeout of a client's request, and of taking the answer.
 const CLIENT_TIME: Duration = Duration::from_secs(1);
 /// Bytes of a request that are read.
 const REQUEST_BYTES_MAX: usize = 8 << 10;

@@ -7,16 +7,16 @@
 use crate::cluster_side::{Liveness, LivenessParts, Shared};
 use crate::control::{Command, channel_with};
 use crate::daemon::{DaemonError, DataDirectory};
-use crate::pulse::Pulse;
 use crate::service_manager;
 use api::asynchronous;
 use api::cluster::{BusPeer, JoinCluster};
 use api::{Answer, ApiError, ClusterManagement, ErrorKind};
 use cli::args::WitnessServe;
-use cluster::State;
-use cluster::identity::Facts;
-use cluster::seal::SealKey;
+use member::identity::Facts;
 use member::{ClusterControl, ClusterKeys, ClusterParts, EnginePlaces, Identity, OtherEtcd, OwnServer};
+use node::pulse::Pulse;
+use records::State;
+use records::seal::SealKey;
 use sd_notify::NotifyState;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -26,11 +26,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use types::NodeId;
 use uuid::Uuid;
 
-/// Of the single server that it was before it joined, which holds nothing.
+/// File of the single server before the join, which holds nothing.
 const STATE_FILE: &str = "state.redb";
 const KEY_FILE: &str = "secret.key";
 
-/// What there is of a witness besides its part in the cluster.
+/// A witness's own server, which has no pools.
 struct Witness {
     heartbeats: Shared,
 }
@@ -58,7 +58,7 @@ impl OwnServer for Witness {
     }
 }
 
-/// Joins if it has not yet, and serves until it is told to stop.
+/// Joins if it has not yet, and serves until it is stopped.
 ///
 /// # Errors
 /// Why it does not start, or ended.
@@ -85,7 +85,7 @@ pub fn serve(options: &WitnessServe, data: &Path) -> Result<(), DaemonError> {
         }
         attend(options, &directory, listener, identity).await
     });
-    // Whatever still waits for the cluster's state, perhaps of a cluster that this witness was removed from, is not waited for.
+    // Abandons tasks that still wait for the cluster's state, perhaps of one that removed this witness.
     runtime.shutdown_background();
     ended
 }
@@ -98,7 +98,7 @@ fn keys(options: &WitnessServe, listener: &TcpListener) -> ClusterKeys {
         addresses: Vec::new(),
         smb: Vec::new(),
         rdma: Vec::new(),
-        // It has none; nobody asks there.
+        // A witness has no API; nobody asks there.
         api: SocketAddr::from(([127, 0, 0, 1], 0)),
         rack: String::new(),
         chassis: String::new(),
@@ -142,7 +142,7 @@ async fn join(
     tracing::info!(cluster = joined.cluster, name = joined.name, "the witness joined");
     drop(control);
     for name in [STATE_FILE, KEY_FILE] {
-        // They are of no use any more; one that stays does no harm.
+        // The files are of no use any more; one that stays does no harm.
         let _ = std::fs::remove_file(directory.join(name));
     }
     Ok(())
@@ -184,7 +184,7 @@ async fn attend(
     Ok(())
 }
 
-/// Opens the state, which waits until most of etcd's members answer, and begins to hear the servers.
+/// Opens the state, which waits until most of etcd's members answer, and begins heartbeats.
 async fn open(
     options: &WitnessServe,
     directory: &DataDirectory,
@@ -206,7 +206,7 @@ async fn open(
     opened.await.map_err(|_| DaemonError::Setup("the opening was interrupted".into()))?
 }
 
-/// Heartbeats with a data plane that is not there: what it is told is dropped, and it turns whenever it is asked for a sign of life.
+/// Heartbeats without a data plane: commands to it are dropped, and it always shows a sign of life.
 fn begin_liveness(
     data: &Path,
     identity: &Identity,
@@ -229,7 +229,7 @@ fn begin_liveness(
     });
     drained.map_err(|source| DaemonError::Io { what: "a thread".into(), source })?;
     let listen = listen.ok_or_else(|| DaemonError::Setup("the cluster's port has no address".into()))?;
-    // It sends no data to servers, and does without those that cannot.
+    // A witness sends no data to servers, and does without those that cannot.
     shared.link.note_reach(true);
     let parts = LivenessParts {
         facts: identity.facts.clone(),

@@ -10,8 +10,8 @@ use api::requests::{
     AclChanged, AclEntry, AclView, AddGroup, AddUser, Below, CreateShare, Grant, GroupView, Inheritance,
     SetAcl, SetGroup, SetUser, ShareOptions, ShareView, UserView,
 };
-use cluster::accounts::generated_password;
-use cluster::shares::{ShareAccess, ShareDurability};
+use records::accounts::generated_password;
+use records::shares::{ShareAccess, ShareDurability};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{IsTerminal, Read};
@@ -86,8 +86,8 @@ fn show_share(share: &ShareView) {
     ]);
 }
 
-/// Says who reaches the directory of a new share by another one, and whom the new one lets into another one's directory: what a share grants, its
-/// clients have in all that is below.
+/// Names those who reach the directory of a new share by another share, and those whom the new one lets
+/// into another one's directory: a share's grants cover everything below.
 fn ways_around(shares: &[ShareView], name: &str) -> Vec<String> {
     let Some(made) = shares.iter().find(|share| share.name.eq_ignore_ascii_case(name)) else {
         return Vec::new();
@@ -119,7 +119,8 @@ fn ways_around(shares: &[ShareView], name: &str) -> Vec<String> {
     notes
 }
 
-/// As in Windows, Administrators have a new share for themselves: they may have no members.
+/// Warns if nobody can connect: as in Windows, a new share is for Administrators alone, a group that
+/// may have no members.
 fn tell_if_nobody_has_access(client: &Client, name: &str) -> Result<(), Failure> {
     let share: ShareView = client.get(&format!("/shares/{}", escaped(name)))?;
     let groups: Vec<GroupView> = client.get("/groups")?;
@@ -294,7 +295,7 @@ fn add_user(client: &Client, as_json: bool, given: Option<String>, request: AddU
     Ok(())
 }
 
-/// How often a password is asked for on a terminal: a new one twice, since nobody sees it.
+/// Number of questions for a password on a terminal: two for a new one, since nobody sees it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
     Once,
@@ -352,7 +353,7 @@ pub fn group(client: &Client, as_json: bool, command: args::Group) -> Result<(),
     Ok(())
 }
 
-/// Says that something was made or changed: as JSON, what it is now.
+/// Reports that something was made or changed: as JSON, its present state.
 fn made<T: Serialize + DeserializeOwned>(
     client: &Client,
     as_json: bool,
@@ -367,7 +368,7 @@ fn made<T: Serialize + DeserializeOwned>(
     Ok(())
 }
 
-/// Looks whether there is such a thing, and asks for its name, which the API also wants.
+/// Checks that the thing exists, and asks for its name, which the API also wants.
 fn delete(
     client: &Client,
     kind: &str,
@@ -449,7 +450,7 @@ pub fn acl(client: &Client, as_json: bool, command: args::Acl) -> Result<(), Fai
     Ok(())
 }
 
-/// Changes an ACL, and waits until what is below has followed.
+/// Changes an ACL, and waits until everything below has followed.
 fn change_acl(
     client: &Client,
     as_json: bool,

@@ -7,8 +7,8 @@ use crate::printable::println;
 use api::model::{ClusterPerformance, Health, HealthReport, Session, SmbDirectCounters};
 use api::printed::{OperationSample, PerformanceSample};
 use api::requests::TestedReceiver;
-use cluster::clock::unix_now_s;
 use owo_colors::OwoColorize;
+use records::clock::unix_now_s;
 use std::time::Duration;
 use types::size::{show_seconds, show_size};
 
@@ -102,7 +102,8 @@ pub fn session(client: &Client, as_json: bool, command: args::Session) -> Result
     Ok(())
 }
 
-/// The path of a session, open file or connection, and what is `below` it, with the server that it is of. `servers`: those that have one of this number.
+/// The path of a session, open file or connection, and of the part `below` it, with its server.
+/// `servers`: those that have one of this number.
 pub(crate) fn at_its_server(
     kind: &str,
     id: u64,
@@ -111,7 +112,7 @@ pub(crate) fn at_its_server(
 ) -> Result<String, Failure> {
     match servers.as_slice() {
         [Some(server)] => Ok(format!("/{kind}/{id}{below}?server={}", escaped(server))),
-        // Of a single server; what is not there is refused by it.
+        // On a single server, which itself refuses a missing one.
         [None] | [] => Ok(format!("/{kind}/{id}{below}")),
         several => {
             let names: Vec<&str> = several.iter().filter_map(Option::as_deref).collect();

@@ -1,6 +1,6 @@
-//! The API's client: finds address and token, asks, and turns refusals into messages.
+//! The API's client: finds address and token, sends requests, and turns refusals into messages.
 //!
-//! Promises: talks to nothing but the API; every error says what to do next.
+//! Promises: talks to nothing but the API; every error has a remedy.
 
 use crate::args::Global;
 use crate::data_files::{address_of, data_directory, demand_own};
@@ -22,7 +22,7 @@ use ureq::{Agent, Body};
 /// The longest request is one that formats disks.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
 
-/// How long a server that starts is waited for, and how often it is looked for.
+/// Timeout for a server that starts, and the interval between attempts.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const START_LOOK: Duration = Duration::from_millis(100);
 
@@ -30,9 +30,9 @@ pub struct Client {
     agent: Agent,
     base: String,
     token: Token,
-    /// Of a server of this machine that is reached without TLS.
+    /// Listener of a server of this machine that is reached without TLS.
     listener: Option<Listener>,
-    /// Answers are wanted of the server alone that is asked.
+    /// Whether requests are for the asked server alone.
     is_local: bool,
 }
 
@@ -51,7 +51,7 @@ impl Client {
         Self::find_within(global, TIME_LIMIT)
     }
 
-    /// As [`Client::find`], of a server that serves already; each request may take so long.
+    /// As [`Client::find`], for a server that serves already; `time_limit` is the timeout of each request.
     ///
     /// # Errors
     /// As [`Client::find`].
@@ -91,7 +91,8 @@ impl Client {
         answer(self.agent.get(self.url(path)).header("Authorization", self.bearer()?).call())
     }
 
-    /// As [`Client::get`], of a list that every server of the cluster has a part of; with the names of those that did not answer.
+    /// As [`Client::get`], for a list that every server of the cluster has a part of; with the names of
+    /// those that did not answer.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -99,7 +100,8 @@ impl Client {
         self.get_with_missing(path)
     }
 
-    /// As [`Client::get`], of what every server of the cluster has a part of; says who did not answer, and `what` that means.
+    /// As [`Client::get`], for an object that every server of the cluster has a part of; reports those that
+    /// did not answer, and the meaning: `what`.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -119,7 +121,7 @@ impl Client {
         Ok((answer(Ok(response))?, missing))
     }
 
-    /// As [`Client::get_list`]; says who did not answer, and `what` that means.
+    /// As [`Client::get_list`]; reports those that did not answer, and the meaning: `what`.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -127,8 +129,8 @@ impl Client {
         self.get_of_all(path, what)
     }
 
-    /// Lists the files that clients have open, of all servers of the cluster, and all of it: the API shows it in parts. Says who did not answer, and `what` that
-    /// means.
+    /// Lists all files that clients have open at all servers of the cluster, of which the API shows a part
+    /// at a time. Reports servers that did not answer, and the meaning: `what`.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -146,7 +148,7 @@ impl Client {
             if !is_own {
                 next.iter_mut().for_each(|file| file.server = Some(server.clone()));
             }
-            // A part that brings nothing would be asked for forever.
+            // An empty part would be asked for again for ever.
             if !next.is_empty() && !has_more.is_empty() {
                 more.push(server);
             }
@@ -155,7 +157,7 @@ impl Client {
         Ok(files)
     }
 
-    /// A part of what clients have open, and the servers that have more.
+    /// A part of clients' opens, and the servers that have more.
     fn files_after(&self, path: &str, what: &str) -> Result<(Vec<OpenFile>, Vec<String>), Failure> {
         let request = self.agent.get(self.url(path)).header("Authorization", self.bearer()?);
         let response = reached(request.call())?;
@@ -170,7 +172,7 @@ impl Client {
         Ok((answer(Ok(response))?, more))
     }
 
-    /// As [`Client::get`], of what the API shows as text unless it is asked for JSON.
+    /// As [`Client::get`], for an object that the API shows as text unless it is asked for JSON.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -187,7 +189,7 @@ impl Client {
         response.body_mut().read_to_string().map_err(unreadable)
     }
 
-    /// The text of `/metrics`, which stands beside the API.
+    /// The text of `/metrics`, which is beside the API.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -221,7 +223,7 @@ impl Client {
         answer(self.agent.delete(self.url(path)).header("Authorization", self.bearer()?).call())
     }
 
-    /// As [`Client::delete`], of what is answered with more than that it was done.
+    /// As [`Client::delete`], for requests whose answer has a body.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -229,7 +231,7 @@ impl Client {
         answer(self.agent.delete(self.url(path)).header("Authorization", self.bearer()?).call())
     }
 
-    /// A page of the server's dashboard, for somebody who may have the token: it stands behind `path`.
+    /// The address of a page of the server's dashboard, for a user who may have the token: behind `path`.
     pub fn page(&self, path: &str) -> String {
         format!("{}{path}{}", self.base.trim_end_matches("/api/v1"), self.token.as_str())
     }
@@ -241,7 +243,8 @@ impl Client {
         }
     }
 
-    /// The token for one more request: whose the listener is, is looked at each time, since the server may have ended meanwhile.
+    /// The token for one more request. Checks the listener's user each time, since the server may have
+    /// ended meanwhile.
     fn bearer(&self) -> Result<String, Failure> {
         self.listener.as_ref().map_or(Ok(()), Listener::demand_trusted)?;
         Ok(format!("Bearer {}", self.token.as_str()))
@@ -277,12 +280,13 @@ fn await_start(data: &Path) {
     }
 }
 
-/// Whether something listens where the data directory says; the file may be that of a server which was killed.
+/// Tells whether something listens at the address in the data directory; the file may be that of a
+/// killed server.
 fn serves(data: &Path) -> bool {
     address_of(data).is_ok_and(|address| TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok())
 }
 
-/// Whether a process holds the lock. It is looked up, since to try it could keep a server from starting.
+/// Tells whether a process holds the lock. Looks it up, since to try it could keep a server from starting.
 fn is_held(lock: &Path) -> bool {
     let Ok(found) = std::fs::metadata(lock) else { return false };
     std::fs::read_to_string("/proc/locks").is_ok_and(|locks| holds(&locks, found.dev(), found.ino()))
@@ -388,7 +392,8 @@ mod tests {
         assert!(!is_held(&path));
         lock.try_lock().unwrap();
         assert!(is_held(&path));
-        // Not by its end: a test beside this one may start a process at this moment, which has the file open until it runs another program.
+        // Not by closing: a test beside this one may start a process at this moment, which has the file open
+        // until it runs another program.
         lock.unlock().unwrap();
         assert!(!is_held(&path));
     }

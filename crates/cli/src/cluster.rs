@@ -12,7 +12,7 @@ use owo_colors::OwoColorize;
 use std::time::Duration;
 use types::size::show_size;
 
-/// Between two looks at a server that drains.
+/// Interval between checks of a server that drains.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 pub fn cluster(client: &Client, as_json: bool, command: args::Cluster) -> Result<(), Failure> {
@@ -55,7 +55,7 @@ pub fn cluster(client: &Client, as_json: bool, command: args::Cluster) -> Result
             let token = token.read().map_err(Failure::new)?;
             test(client, as_json, TestCluster { address, token })
         }
-        // It was carried out by the caller: no server runs.
+        // The caller has carried it out: no server runs.
         args::Cluster::Recover { .. } => Ok(()),
         args::Cluster::Status => {
             let view: ClusterView = client.get("/cluster")?;
@@ -68,7 +68,7 @@ pub fn cluster(client: &Client, as_json: bool, command: args::Cluster) -> Result
     }
 }
 
-/// Fails if something stands in the way.
+/// Fails if a check failed.
 fn test(client: &Client, as_json: bool, request: TestCluster) -> Result<(), Failure> {
     let checks: Vec<PreflightCheck> = client.post("/cluster/test", &request)?;
     if as_json {
@@ -128,7 +128,7 @@ fn show(view: &ClusterView) {
     }
 }
 
-/// What may fail now, in a sentence.
+/// Says in a sentence what may fail now.
 fn what_may_fail(view: &ClusterView) -> String {
     let down: Vec<String> = view
         .nodes
@@ -334,7 +334,7 @@ fn show_end(unix_s: Option<u64>) -> String {
     end.map_or_else(|| "not known".to_owned(), |end| format!("good until {}", show_utc(end)))
 }
 
-/// What waits on the way there, of one priority.
+/// Shows one priority's queue of requests to a node.
 fn show_queue(queue: &BusQueue) -> (String, String) {
     let longest_ms = queue.longest_wait_us.div_ceil(1000);
     let line = format!(
@@ -346,7 +346,7 @@ fn show_queue(queue: &BusQueue) -> (String, String) {
     (format!("queue {}", word(queue.priority)), line)
 }
 
-/// What one connection there carries.
+/// Shows the load of one connection to a node.
 fn show_channel(channel: &BusChannel) -> (String, String) {
     let state = if channel.is_up { "up" } else { "down" };
     let line = format!(

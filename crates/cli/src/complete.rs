@@ -11,12 +11,13 @@ use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::Shells;
 use std::time::Duration;
 
-/// The variable by which a shell's script asks; `COMPLETE`, the usual one, may mean something else to others.
+/// The variable by which a shell's script asks; `COMPLETE`, the usual one, may mean something else to
+/// other programs.
 pub const VARIABLE: &str = "CENOTE_COMPLETE";
 /// Somebody has pressed a key and waits.
 const TIME_LIMIT: Duration = Duration::from_millis(1500);
 
-/// What the server is asked for the names of.
+/// Kinds of names to ask the server for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Disk,
@@ -33,11 +34,12 @@ enum Kind {
     Job,
 }
 
-/// What an argument names; `None`: nothing that the server has already. By convention: the argument `name` of a noun's verb names one of
-/// the noun's, and an option that is called after a noun one of those.
+/// Returns the kind of thing that an argument names; `None`: none that the server has already. By
+/// convention, the argument `name` of a noun's verb names one of the noun's, and an option that is
+/// called after a noun one of those.
 fn kind_of(noun: &str, verb: &str, argument: &str) -> Option<Kind> {
     Some(match (noun, verb, argument) {
-        // They talk to other servers than this one.
+        // These commands talk to other servers than this one.
         ("smb", ..) | ("rdma", "ping", _) => return None,
         (_, "create" | "add" | "import" | "inspect", "name" | "disk" | "path") => return None,
         ("user", "rename", "new_name") => return None,
@@ -60,7 +62,7 @@ fn kind_of(noun: &str, verb: &str, argument: &str) -> Option<Kind> {
     })
 }
 
-/// The command line with what a shell may offer for its arguments.
+/// Returns the command line, with completions for its arguments.
 pub fn command() -> Command {
     let mut all = Cli::command();
     let nouns: Vec<String> = all.get_subcommands().map(|noun| noun.get_name().to_owned()).collect();
@@ -107,7 +109,7 @@ fn offer(name: String, what: String) -> CompletionCandidate {
     CompletionCandidate::new(name).help((!what.is_empty()).then(|| what.into()))
 }
 
-/// The server that is asked is the one that the words of the line name.
+/// Asks the server that the words of the line name.
 fn global() -> Global {
     let words = std::env::args_os().skip_while(|word| word != "--").skip(1);
     let matches = Cli::command().ignore_errors(true).try_get_matches_from(words).ok();

@@ -36,7 +36,7 @@ pub fn dashboard(client: &Client, as_json: bool, options: &args::Dashboard) -> R
     Ok(())
 }
 
-/// What opens a page on this desktop, if there is one and somebody sits there.
+/// Finds the program that opens a page on this desktop, if there is one and somebody sits there.
 fn browser() -> Option<PathBuf> {
     let has_desktop = ["DISPLAY", "WAYLAND_DISPLAY"].into_iter().any(|name| env::var_os(name).is_some());
     if !has_desktop || !io::stdout().is_terminal() {
@@ -78,7 +78,7 @@ mod tests {
     fn a_browser_gets_a_file_that_nobody_else_can_read_and_that_is_gone_afterwards() {
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join("browser");
-        // It keeps what it was given, and what it read.
+        // The script keeps its arguments, and the file that it read.
         let script =
             "#!/bin/sh\nstat -c %a \"$1\" >\"$0.mode\"\ncp \"$1\" \"$0.read\"\necho \"$@\" >\"$0.words\"\n";
         std::fs::write(&program, script).unwrap();

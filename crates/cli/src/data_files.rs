@@ -1,7 +1,8 @@
-//! The files in which a running server says where its API is and what lets a command in, and whose files they are.
+//! The files in which a running server leaves its API's address and the token for commands, and their owners.
 //!
-//! Promises: no command takes an address or a token that another user may have put where it looked. A command sends passwords and the
-//! token to the address that it finds, so a stranger's file would be a stranger's listener. Never writes.
+//! Promises: no command takes an address or a token from a file that another user may have put there. A
+//! command sends passwords and the token to the address that it finds, so a stranger's file would mean
+//! a stranger's listener. Never writes.
 
 use crate::args::Global;
 use crate::failure::Failure;
@@ -30,13 +31,14 @@ fn named_directory(global: &Global) -> Option<PathBuf> {
     global.data.clone().or_else(|| std::env::var_os("CENOTE_DATA").map(PathBuf::from))
 }
 
-/// The folder in which commands look if none is named.
+/// The default directory of commands.
 fn default_directory() -> PathBuf {
     let near = PathBuf::from(NEAR);
     if near.is_dir() { near } else { SERVICE.into() }
 }
 
-/// The folder of a trial server in the current one, for those who look nowhere else. A directory that is not there yet is nobody's.
+/// The folder of a trial server in the current one, for commands that look nowhere else. A missing
+/// directory belongs to nobody.
 ///
 /// # Errors
 /// As [`demand_own`].
@@ -46,14 +48,14 @@ pub fn near_directory() -> Result<PathBuf, Failure> {
     Ok(near)
 }
 
-/// Demands that the files in `data` are those of a server that this user trusts: of root, of the directory's owner or of the user
-/// itself, and that nobody else can write them. A directory that was only found in the current folder has to be the user's own or
-/// root's; one that was named may be another user's.
+/// Demands that the files in `data` are those of a server that this user trusts: of root, of the
+/// directory's owner or of the user, and that nobody else can write them. A directory that was only
+/// found in the current folder has to be the user's own or root's; a named one may be another user's.
 ///
-/// A file that is missing is no offence here: its reader says so.
+/// A missing file is no error here: its reader reports it.
 ///
 /// # Errors
-/// Whose the directory or the file is, and how to use it all the same.
+/// The owner of the directory or the file, and how to use it all the same.
 pub(crate) fn demand_own(global: &Global, data: &Path) -> Result<(), Failure> {
     let user = rustix::process::geteuid().as_raw();
     let is_found = named_directory(global).is_none() && data == Path::new(NEAR);
@@ -85,7 +87,7 @@ pub(crate) fn demand_own(global: &Global, data: &Path) -> Result<(), Failure> {
 fn look(path: &Path) -> Result<Option<Metadata>, Failure> {
     match std::fs::metadata(path) {
         Ok(found) => Ok(Some(found)),
-        // A reader without access cannot read the token either, and is told so with its name.
+        // A reader without access cannot read the token either, which fails with the file's name.
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
             Ok(None)
         }
@@ -105,10 +107,10 @@ fn demand_closed(path: &Path, found: &Metadata) -> Result<(), Failure> {
     )))
 }
 
-/// The address at which the server of a data directory has its API.
+/// Returns the API's address of a data directory's server.
 ///
 /// # Errors
-/// That no server is found, and what to do.
+/// No server is found, with the remedy.
 pub fn address_of(data: &Path) -> Result<SocketAddr, Failure> {
     let file = data.join(ADDRESS_FILE);
     let not_running = |why: String| {

@@ -2,13 +2,13 @@
 
 use api::{ApiError, ErrorKind};
 
-/// What the command line says, and its exit status.
+/// A message of the command line, and its exit status.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
     pub message: String,
     pub exit_status: u8,
-    /// Of a refusal by the API.
+    /// Kind of a refusal by the API.
     pub kind: Option<ErrorKind>,
 }
 

@@ -1,4 +1,4 @@
-//! `cenote disk inspect`: reads a disk by itself, without a server, and changes nothing.
+//! `cenote disk inspect`: reads a disk directly, without a server, and changes nothing.
 
 use crate::client::Failure;
 use crate::output::json;

@@ -1,7 +1,8 @@
 //! `cenote job`, and the progress of jobs that other commands begin.
 //!
-//! Promises: a job is told to be completed only if its server said so. A server that does not answer is asked again for [`PATIENCE`]; a job that
-//! no server knows any more fails the command, which says that nobody knows how it ended.
+//! Promises: a job is reported as completed only if its server said so. A server that does not answer
+//! is asked again for [`PATIENCE`]; a job that no server knows any more fails the command, with the
+//! message that nobody knows its end.
 
 use crate::args;
 use crate::client::{Client, Failure};
@@ -10,15 +11,16 @@ use crate::printable::{eprintln, printable, println};
 use crate::progress::{fit, fit_words};
 use api::ErrorKind;
 use api::model::{Job, JobKind, JobState};
-use cluster::clock::unix_now_s;
 use indicatif::{MultiProgress, ProgressBar};
+use records::clock::unix_now_s;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use types::size::{show_seconds, show_size};
 
-/// How often a job is looked at.
+/// Interval between checks of a job.
 const LOOK: Duration = Duration::from_millis(500);
-/// A server that was seen and does not answer is waited for: it may be starting again, which takes seconds, and with large journals longer.
+/// Timeout of a server that has answered before: it may be starting again, which takes seconds, and
+/// with large journals longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn job(client: &Client, as_json: bool, command: args::Job) -> Result<(), Failure> {
@@ -94,10 +96,10 @@ impl<'a> Watch<'a> {
         Self { client, id, followed: BTreeSet::new(), is_seen: false, silent_since: None, patience: PATIENCE }
     }
 
-    /// The followed jobs as they are now. Waits for servers that do not answer.
+    /// Returns the followed jobs as they are now. Waits for servers that do not answer.
     ///
     /// # Errors
-    /// If there is no such job, a followed one is not known any more, or a server stays silent.
+    /// There is no such job, no server knows a followed one any more, or a server stays silent.
     fn look(&mut self) -> Result<Vec<Job>, Failure> {
         loop {
             match self.look_once() {
@@ -192,7 +194,7 @@ pub fn fail_if_one_failed(jobs: &[Job]) -> Result<(), Failure> {
     failed.and_then(shortfall).map_or(Ok(()), Err)
 }
 
-/// Says that a job did not do all it should: whoever waited for it counts on that.
+/// Reports that a job did not do all that it should: callers that waited count on that.
 fn shortfall(job: &Job) -> Option<Failure> {
     let how = match job.state {
         JobState::Completed => return None,
@@ -209,8 +211,8 @@ fn shortfall(job: &Job) -> Option<Failure> {
     Some(Failure::new(format!("job {} {how}{why}{left}", job.id)))
 }
 
-/// Shows progress until the job, or all jobs, have ended. A job that failed fails the command; the one that was asked for, unless it
-/// was completed.
+/// Shows progress until the job, or all jobs, have ended. A failed job fails the command; so does the
+/// requested one unless it completed.
 pub fn watch(client: &Client, id: Option<u64>) -> Result<(), Failure> {
     let bars = MultiProgress::new();
     let mut shown: BTreeMap<u64, ProgressBar> = BTreeMap::new();
@@ -256,12 +258,12 @@ pub fn watch(client: &Client, id: Option<u64>) -> Result<(), Failure> {
     }
 }
 
-/// Whether a job tells in words how far it is, and not in bytes.
+/// Tells whether a job reports its progress in words, and not in bytes.
 fn counts_files(job: &Job) -> bool {
     job.kind == JobKind::AclPropagation
 }
 
-/// How a job ended, and what it says of that.
+/// Returns a job's end, and its own words on it.
 fn outcome(job: &Job) -> String {
     if job.message.is_empty() { word(job.state) } else { format!("{}: {}", word(job.state), job.message) }
 }
@@ -276,7 +278,7 @@ mod tests {
     const RUNNING: &str = r#"{"id":2000001,"kind":"retirement","target":"/dev/b","state":"running","done_bytes":0,"total_bytes":9,
         "started_unix_s":1,"ended_unix_s":null,"remaining_s":null,"message":""}"#;
 
-    /// A server of the API that gives these answers, a connection each; what a watch of the one job comes to.
+    /// Watches one job at an API that gives these answers, a connection each.
     fn watched(answers: Vec<(&'static str, String)>) -> Result<Vec<Job>, Failure> {
         let directory = tempfile::tempdir().expect("a directory");
         let token_file = directory.path().join("api.token");

@@ -1,6 +1,7 @@
-//! The command line: nouns and verbs that ask the management API, and those that work with files of any SMB server.
+//! The command line: nouns and verbs that ask the management API, and those for files of any SMB server.
 //!
-//! Promises: what destroys asks for a name first (I8). Never opens the server's files, but for address and token.
+//! Promises: a destructive command asks for a name first (I8). Never opens the server's files, but for
+//! address and token.
 
 #![forbid(unsafe_code)]
 
@@ -36,10 +37,10 @@ pub use plan::plan_of_words;
 use std::process::ExitCode;
 pub use storage::show_import;
 
-/// Runs the command that the process was started with, and prints what went wrong. `own` does what is not asked of a server;
-/// `priority` stands before an error, for the journal.
+/// Runs the command that the process was started with, and prints errors. `own` runs commands without a
+/// server; `priority` stands before an error, for the journal.
 pub fn main(priority: &str, own: impl FnOnce(Own, &Global) -> Result<(), Failure>) -> ExitCode {
-    // For a shell's completion this answers and ends.
+    // Answers a shell's completion, and ends then.
     clap_complete::CompleteEnv::with_factory(complete::command).var(complete::VARIABLE).complete();
     let cli = Cli::parse();
     let has_sockets = matches!(
@@ -74,7 +75,7 @@ pub fn main(priority: &str, own: impl FnOnce(Own, &Global) -> Result<(), Failure
 fn run(command: Command, global: &Global) -> Result<(), Failure> {
     let client = || Client::find(global);
     match command {
-        // It was carried out by the caller.
+        // The caller has carried it out.
         Command::Own(_) => Ok(()),
         Command::Cluster(command) => cluster::cluster(&client()?, global.json, command),
         Command::Node(command) => cluster::node(&client()?, global.json, command),

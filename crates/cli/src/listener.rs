@@ -1,4 +1,4 @@
-//! Who listens at an address of this machine: a port there is anybody's to take once its server is gone.
+//! The user who listens at an address of this machine: any user may take a port once its server is gone.
 //!
 //! Promises: no request with the token leaves for a listener of another user. Looks the listener up in the kernel's table (proc_net(5));
 //! never connects.
@@ -10,8 +10,8 @@ const ROOT: u32 = 0;
 /// TCP_LISTEN of the kernel's table.
 const LISTENING: &str = "0A";
 
-/// An address of this machine with the users whose server may listen there; an address elsewhere is not looked at, since HTTPS proves
-/// who answers, or the network does.
+/// An address of this machine with the users whose server may listen there. An address elsewhere is not
+/// checked, since HTTPS, or the network, proves the server.
 #[derive(Debug)]
 pub struct Listener {
     address: SocketAddr,
@@ -29,10 +29,10 @@ impl Listener {
             .then_some(Self { address, trusted: [ROOT, user, token_owner] })
     }
 
-    /// Demands that whoever listens is trusted. Nobody may listen: the connection then fails by itself.
+    /// Demands that the listener's user is trusted. If nobody listens, the connection fails by itself.
     ///
     /// # Errors
-    /// Whose the listener is, or that the kernel's table cannot be read.
+    /// The listener's user, or that the kernel's table cannot be read.
     pub fn demand_trusted(&self) -> Result<(), Failure> {
         for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
             let text = match std::fs::read_to_string(table) {
@@ -54,7 +54,7 @@ impl Listener {
     }
 }
 
-/// The users who listen where a connection to `wanted` may end: at that address, or at any.
+/// Returns the users who listen at `wanted`, or at any address.
 fn owners(table: &str, wanted: SocketAddr) -> Vec<u32> {
     let listener = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();

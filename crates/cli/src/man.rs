@@ -1,4 +1,4 @@
-//! Man pages: what the command line's definition has, and EXAMPLES, EXIT STATUS and FILES.
+//! Man pages: the command line's definition, and EXAMPLES, EXIT STATUS and FILES.
 //!
 //! Promises: the examples parse, and each command has one; tests hold both.
 
@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// Lines `# COMMAND` begin a command's examples: a line `$ ...` each, and what it does below.
+/// A line `# COMMAND` begins a command's examples: a line `$ ...` each, and its explanation below.
 const EXAMPLES: &str = include_str!("examples.txt");
 
 const EXIT_STATUS: &[(&str, &str)] = &[
@@ -70,7 +70,7 @@ fn write(command: &Command, directory: &Path) -> io::Result<()> {
     sections(&name_of(command)).to_writer(&mut file)
 }
 
-/// `cenote share create`, as it is typed.
+/// Full name of a command, such as `cenote share create`.
 fn name_of(command: &Command) -> String {
     command.get_bin_name().unwrap_or_else(|| command.get_name()).to_owned()
 }
@@ -101,7 +101,7 @@ fn table(roff: &mut Roff, title: &str, rows: &[(&str, &str)]) {
     }
 }
 
-/// Command lines and what they do.
+/// Command lines and their explanations.
 fn examples_of(name: &str) -> Vec<(&'static str, String)> {
     let mut found: Vec<(&str, String)> = Vec::new();
     let of_command = EXAMPLES.lines().skip_while(|line| line.strip_prefix("# ") != Some(name)).skip(1);
@@ -137,7 +137,7 @@ mod tests {
         leaves(&command)
     }
 
-    /// As a shell splits them: words, `'...'` and `"..."`; nothing behind a pipe, `>` or `#`.
+    /// Splits a line as a shell does: words, `'...'` and `"..."`; nothing behind a pipe, `>` or `#`.
     fn words(line: &str) -> Vec<String> {
         let mut words = vec![String::new()];
         let mut quote = None;
@@ -191,7 +191,7 @@ mod tests {
         assert!(health.contains("The server is not reached"));
     }
 
-    /// Those that come with the definition: `--help`, `--version`.
+    /// Options that come with the definition: `--help`, `--version`.
     fn is_built_in(id: &str) -> bool {
         matches!(id, "help" | "version")
     }
@@ -209,7 +209,7 @@ mod tests {
                     found.push(format!("{name}: {id}"));
                 }
                 let values = argument.get_possible_values();
-                // true and false say what they mean.
+                // true and false need no explanation.
                 let unsaid = values.iter().filter(|value| value.get_help().is_none());
                 found.extend(
                     unsaid

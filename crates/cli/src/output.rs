@@ -1,4 +1,4 @@
-//! How results look: aligned tables, JSON, colours on terminals only.
+//! Form of results: aligned tables, JSON, colours on terminals only.
 //!
 //! Promises: JSON has a schema in the API's document. Never decides what is shown.
 
@@ -23,8 +23,8 @@ pub enum Align {
 /// Blanks between columns.
 const GAP: usize = 2;
 
-/// Which columns a terminal of `width` has room for: all, or without the last ones; never fewer than one. Columns that hold nothing
-/// are left out there.
+/// Chooses the columns that fit a terminal of `width`: all, or without the last ones; at least one.
+/// Leaves empty columns out.
 fn columns_shown(columns: &[Column], rows: &[Vec<String>], width: usize) -> Vec<usize> {
     let mut room = width + GAP;
     let mut shown = Vec::new();
@@ -38,7 +38,8 @@ fn columns_shown(columns: &[Column], rows: &[Vec<String>], width: usize) -> Vec<
     if shown.is_empty() { vec![0] } else { shown }
 }
 
-/// Prints rows, or `empty` if there are none. On a terminal that is too narrow the last columns are left out, and named.
+/// Prints rows, or `empty` if there are none. A narrow terminal gets fewer columns, and the names of
+/// the others.
 pub fn table(columns: &[Column], rows: Vec<Vec<String>>, empty: &str) {
     if rows.is_empty() {
         println!("{empty}");
@@ -49,7 +50,7 @@ pub fn table(columns: &[Column], rows: Vec<Vec<String>>, empty: &str) {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_content_arrangement(ContentArrangement::Disabled);
-    // A terminal that does not know its width says 0.
+    // A terminal that does not know its width reports 0.
     let width = table.width().filter(|width| *width > 0 && std::io::stdout().is_terminal());
     let shown = match width {
         Some(width) => columns_shown(columns, &rows, width.into()),
@@ -99,7 +100,7 @@ pub fn json(value: &impl Serialize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says that something was done: as JSON, an object with the text.
+/// Reports that something was done: as JSON, an object with the text.
 ///
 /// # Errors
 /// As [`json`].
@@ -152,10 +153,10 @@ pub fn show_utc(unix_s: i64) -> String {
     format!("{year:04}-{month:02}-{day_of_month:02} {hour:02}:{minute:02}:{second:02}")
 }
 
-/// Asks for the name of what will be destroyed, unless it was given (I8).
+/// Asks for the name of the thing to be destroyed, unless it was given (I8).
 ///
 /// # Errors
-/// If another name was given, or there is nobody to ask.
+/// Another name was given, or there is nobody to ask.
 pub fn confirm(what: &str, name: &str, given: Option<&str>) -> Result<(), Failure> {
     let refused = |why: &str| Err(Failure::new(format!("nothing was done: {why}")));
     match given {

@@ -1,7 +1,7 @@
 //! `cenote plan`: arithmetic over nodes and drives, which needs a server only to begin with a running pool.
 //!
-//! Bounds come from what was measured on one core (docs/PERFORMANCE.md) and from what drives of a type do; they are the most to expect,
-//! and no promise. Owns words and bounds; capacity is `pool`'s arithmetic.
+//! Bounds come from measurements on one core (docs/PERFORMANCE.md) and from typical rates of drives;
+//! they are the most to expect, and no promise. Owns words and bounds; capacity is `pool`'s arithmetic.
 
 use crate::args::{self, DriveType, Drives, Global, Protection, Resiliency};
 use crate::client::{Client, Failure, escaped};
@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 use store::Layout;
 use types::size::show_size;
 
-/// Processor time of a cached 4 KiB read over TCP, plain, on an otherwise idle machine (docs/PERFORMANCE.md, "What limits it").
+/// Processor time of a cached 4 KiB read over TCP, plain, on an otherwise idle machine
+/// (docs/PERFORMANCE.md, "Limits").
 const READ_4K_US: f64 = 2.6;
 /// Instructions of a signed read, and of a write, by those of a plain read (docs/PERFORMANCE.md, "Instructions").
 const SIGNED_FACTOR: f64 = 2.2;
@@ -34,11 +35,12 @@ const LARGE_AMPLIFICATION: f64 = 1.0;
 const STORE_RAM_SHARE: f64 = 8.0 / (480.0 * 4096.0);
 /// Drives that are planned with at most, of 1 PiB each at most: their bytes can be counted, and no request of a dashboard takes long.
 const DRIVES_MAX: u64 = 16_000;
-/// A cache to begin with, and what the operating system takes.
+/// A cache to begin with, and memory of the operating system.
 const CACHE_BYTES: u64 = 2 << 30;
 const SYSTEM_BYTES: u64 = 2 << 30;
 
-/// What drives of a type do: random reads and writes of 4 KiB a second, bytes read and written a second. Round figures of data sheets.
+/// Typical rates of a drive type: random reads and writes of 4 KiB a second, bytes read and written a
+/// second. Round figures of data sheets.
 const fn figures(drive: DriveType) -> [f64; 4] {
     match drive {
         DriveType::Hdd => [150.0, 150.0, 200e6, 200e6],
@@ -77,7 +79,7 @@ pub fn plan(global: &Global, as_json: bool, options: &args::Plan) -> Result<(), 
     Ok(())
 }
 
-/// The options alone, for those who have them as words.
+/// The options alone, for callers that have them as words.
 #[derive(Debug, Parser)]
 #[command(name = "plan", disable_help_flag = true)]
 struct Words {
@@ -85,10 +87,10 @@ struct Words {
     options: args::Plan,
 }
 
-/// The plan for what would stand behind `cenote plan`, if the server has these pools and disks.
+/// Returns the plan of `cenote plan` with these words, if the server has these pools and disks.
 ///
 /// # Errors
-/// What the command line would say.
+/// The command line's message.
 pub fn plan_of_words(words: &[String], pools: &[Pool], disks: &[Disk]) -> Result<Plan, Failure> {
     let words = std::iter::once("plan").chain(words.iter().map(String::as_str));
     let Words { options } = Words::try_parse_from(words).map_err(|error| Failure::new(error.to_string()))?;
@@ -103,11 +105,11 @@ pub fn plan_of_words(words: &[String], pools: &[Pool], disks: &[Disk]) -> Result
     make(&nodes(running, &options)?, &options)
 }
 
-/// The nodes that the command line names, or those of a running pool, with what is added and lost.
+/// Returns the nodes of the command line, or those of a running pool with additions and losses.
 fn nodes(running: Vec<Node>, options: &args::Plan) -> Result<Vec<Node>, Failure> {
     let mut nodes = running;
     if let Some(largest) = nodes.iter().max_by_key(|node| node.bytes()).cloned() {
-        // A new node stands in no rack that has one.
+        // A new node is in no existing rack.
         let added = Node { rack: String::new(), ..largest };
         nodes.extend(std::iter::repeat_n(added, options.add_nodes as usize));
     }
@@ -116,7 +118,7 @@ fn nodes(running: Vec<Node>, options: &args::Plan) -> Result<Vec<Node>, Failure>
         nodes.extend(std::iter::repeat_n(node, options.nodes.unwrap_or(1) as usize));
     }
     nodes.extend(options.node.iter().map(|drives| Node { drives: drives.0.clone(), ..Node::default() }));
-    // As many of 1 PiB have fewer bytes than 64 bits count.
+    // [`DRIVES_MAX`] drives of 1 PiB have fewer bytes than 64 bits count.
     let drives =
         nodes.iter().flat_map(|node| &node.drives).map(|drives| u64::from(drives.count)).sum::<u64>();
     if drives > DRIVES_MAX {
@@ -212,14 +214,15 @@ fn planned(nodes: &[Node]) -> Vec<PlannedDisk> {
     disks
 }
 
-/// What a drive of this size holds of data.
+/// Bytes of data that a drive of this size holds.
 fn data_bytes(size_bytes: u64) -> u64 {
     let (slab_bytes, journal_bytes) = Layout::default_sizes(size_bytes);
     let layout = Layout::compute(size_bytes, slab_bytes, journal_bytes);
     layout.map_or(0, |layout| u64::from(layout.slab_count) * layout.slab_bytes)
 }
 
-/// Nodes that may fail at once while the cluster's state can be had: it is kept by the first three nodes, or by two and a witness (D21).
+/// Nodes that may fail at once without loss of the cluster's state, which the first three nodes keep,
+/// or two and a witness (D21).
 fn state_survives(nodes: u32, has_witness: bool) -> u32 {
     match nodes {
         0 | 1 => 0,
@@ -277,7 +280,7 @@ fn word(resiliency: Resiliency) -> &'static str {
     }
 }
 
-/// The least of what processors, drives and network allow, and its name.
+/// Returns the least limit of processors, drives and network, and its name.
 fn least(limits: [(f64, &str); 3]) -> (f64, String) {
     let (value, name) = limits.into_iter().min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, ""));
     (value, name.to_owned())
@@ -367,7 +370,7 @@ fn s2d(nodes: &[Node]) -> Vec<S2dChoice> {
     shown.collect()
 }
 
-/// What goes for the plan, and what differs from Storage Spaces Direct.
+/// Assumptions of the plan, and differences from Storage Spaces Direct.
 fn notes(nodes: &[Node], has_hdd: bool) -> Vec<String> {
     let servers = nodes.len();
     let mut notes: Vec<String> = Vec::new();

@@ -1,5 +1,5 @@
-//! Text that a terminal only shows: names come from servers, and from users of servers, and none of their characters moves the cursor,
-//! clears the screen, types an answer or turns the direction of a line round.
+//! Text that is safe for a terminal: names come from servers, and from users of servers, and none of their
+//! characters moves the cursor, clears the screen, types an answer or turns the direction of a line round.
 //!
 //! Promises: all that this crate prints for people passes through here, by the macros that stand in for anstream's. JSON keeps names as
 //! they are, with such characters escaped.

@@ -1,6 +1,6 @@
-//! Progress on a terminal: one line for each thing that goes on, which is never longer than the terminal is wide.
+//! Progress on a terminal: one line for each running task, never longer than the terminal is wide.
 //!
-//! Promises: nothing is drawn if standard error is no terminal; what was drawn is gone at the end.
+//! Promises: draws nothing if standard error is no terminal, and removes its drawing at the end.
 
 use crate::printable::printable;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -11,7 +11,7 @@ use smb_client::transfer::{TransferError, Watcher};
 const WIDE: u16 = 76;
 const NARROW: u16 = 50;
 
-/// The parts of a line for a terminal of so many columns. What is left of the line shows the name, cut to its length.
+/// The parts of a line for a terminal of this width. The rest of the line shows the name, cut to its length.
 fn template(columns: u16, has_end: bool) -> &'static str {
     match (columns, has_end) {
         (WIDE.., true) => {
@@ -34,7 +34,7 @@ pub fn fit(bar: &ProgressBar) {
     }
 }
 
-/// As [`fit`], of a line whose message says in words how far it is.
+/// As [`fit`], for a line whose message has the progress in words.
 pub fn fit_words(bar: &ProgressBar) {
     if let Ok(style) = ProgressStyle::with_template("{wide_msg} {elapsed:>4}") {
         bar.set_style(style);
@@ -45,7 +45,7 @@ fn console_columns() -> u16 {
     rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |size| size.ws_col).max(1)
 }
 
-/// Shows how files are copied, and prints what is left out.
+/// Shows the progress of copies, and prints files left out.
 pub struct Copying {
     bar: ProgressBar,
     files: u64,
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use indicatif::{InMemoryTerm, ProgressDrawTarget};
 
-    /// Lines that a terminal of so many columns shows while a bar moves, and after it.
+    /// Lines on a terminal of this width while a bar moves, and after it.
     fn lines(columns: u16, has_end: bool) -> (String, String) {
         let screen = InMemoryTerm::new(10, columns);
         let total = has_end.then_some(3 << 40);

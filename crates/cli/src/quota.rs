@@ -56,7 +56,7 @@ fn path(volume: &str, user: Option<&str>) -> String {
     format!("/volumes/{}/quotas{user}", escaped(volume))
 }
 
-/// Sets what was given, and says what holds now.
+/// Sets the given options, and reports the result.
 fn change(client: &Client, set: &QuotaSet) -> Result<String, Failure> {
     let QuotaSet { volume, user, limit, warning, mode } = set;
     let chosen = |new: Option<Bound>, old: Option<u64>| new.map_or(old, |new| new.bytes());
@@ -127,7 +127,7 @@ fn bound(bytes: Option<u64>) -> String {
 }
 
 fn state(quota: &QuotaView) -> &'static str {
-    // Where limits are enforced, nobody gets beyond: a user who is refused more room stands a little below.
+    // Enforced limits keep everybody below: a user who is refused more space is a little below the limit.
     let is_used_up = |limit: u64| limit - quota.used_bytes.min(limit) <= limit / 100;
     match quota.limit_bytes {
         _ if quota.over_limit => "over the limit",

@@ -26,7 +26,7 @@ pub fn rdma(client: &Client, as_json: bool, command: args::Rdma) -> Result<(), F
             trace(&client.get(&at_its_server("rdma/connections", connection, "/trace", servers)?)?, as_json)
         }
         args::Rdma::Counters { seconds } => counters(client, as_json, Duration::from_secs(seconds)),
-        // Asks no server of ours.
+        // A ping asks the other server, and not ours.
         args::Rdma::Ping(options) => ping(options, as_json),
     }
 }

@@ -1,25 +1,27 @@
-//! Words on the room of pools and volumes: what is usable beside raw figures, and when thin volumes begin to be promised more than there is.
+//! Words on the space of pools and volumes: usable bytes beside raw ones, and the point from which thin
+//! volumes have more promised than there is.
 
 use api::model::{Pool, Volume};
 use types::size::show_size;
 
-/// What volumes with so many copies can hold.
+/// Bytes that volumes with this many copies can hold.
 pub fn usable_bytes(pool: &Pool, copies: u64) -> u64 {
     room_bytes(pool) / copies
 }
 
-/// What data may take of the pool, all copies counted.
+/// Bytes that data may take of the pool, all copies counted.
 fn room_bytes(pool: &Pool) -> u64 {
     pool.size_bytes - pool.reserve_bytes.min(pool.size_bytes)
 }
 
-/// What all volumes of the pool take when they are full, all copies counted.
+/// Bytes of all volumes of the pool when they are full, all copies counted.
 fn promised_bytes(pool: &Pool, volumes: &[Volume]) -> u64 {
     let own = volumes.iter().filter(|volume| volume.pool == pool.id);
     own.map(|volume| volume.size_bytes * u64::from(volume.copies)).sum()
 }
 
-/// Says that the volumes of a pool have more promised than there is. `named`: the volume that was made, or has grown; `grown_bytes`: by so much.
+/// Warns that the volumes of a pool have more promised than there is. `named`: the volume that was
+/// made, or has grown; `grown_bytes`: by how much.
 pub fn overcommitted(pool: &Pool, volumes: &[Volume], named: &str, grown_bytes: u64) -> Option<String> {
     let volume = volumes.iter().find(|volume| volume.name.eq_ignore_ascii_case(named))?;
     let (promised, room) = (promised_bytes(pool, volumes), room_bytes(pool));
@@ -37,7 +39,7 @@ pub fn overcommitted(pool: &Pool, volumes: &[Volume], named: &str, grown_bytes: 
     ))
 }
 
-/// Says what an empty volume has taken of itself, if that is much of it.
+/// Reports an empty volume's own use of space, if that is much of the volume.
 pub fn taken_by_itself(volume: &Volume) -> Option<String> {
     let used = volume.used_bytes?;
     (used * 10 >= volume.size_bytes).then(|| {

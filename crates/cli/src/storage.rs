@@ -37,7 +37,7 @@ pub fn disk(client: &Client, as_json: bool, command: args::Disk) -> Result<(), F
             if as_json {
                 return json(&added);
             }
-            // Without a name there is one pool.
+            // Without a name there must be one pool.
             let pool = request.pool.or_else(|| {
                 let pools = client.get::<Vec<Pool>>("/pools").ok()?;
                 pools.into_iter().map(|pool| pool.name).next()
@@ -107,7 +107,7 @@ fn locate(client: &Client, as_json: bool, disk: &str, off: bool) -> Result<(), F
 fn forget_promises(client: &Client, as_json: bool, named: &str, yes: Option<&str>) -> Result<(), Failure> {
     let disk = disk_id(client, named)?;
     let (path, mut request) = (format!("/disks/{disk}/forget-promises"), ForgetPromises::default());
-    // Without the confirmation it only looks.
+    // Without the confirmation the server only checks.
     let refused = match client.post::<ForgottenPromises>(&path, &request) {
         Ok(forgotten) => return json(&forgotten),
         Err(refused) => refused,
@@ -127,7 +127,7 @@ fn forget_promises(client: &Client, as_json: bool, named: &str, yes: Option<&str
 
 fn erase(client: &Client, as_json: bool, path: &Path, yes: Option<&str>) -> Result<(), Failure> {
     let mut request = EraseDisk { path: whole_path(path)?, confirm: None };
-    // Without the confirmation it only looks. What was typed as it was given confirms the whole path.
+    // Without the confirmation the server only checks. The path as it was typed confirms the whole path.
     let refused = match client.post::<ErasedDisk>("/disk-erasures", &request) {
         Ok(erased) => return json(&erased),
         Err(refused) => refused,
@@ -224,7 +224,7 @@ fn counted(disk: &Disk, of: impl Fn(&DiskCounters) -> u64) -> String {
     disk.counters.as_ref().map_or_else(|| "-".to_owned(), |counters| of(counters).to_string())
 }
 
-/// What the device says of itself, in a few words; a dash if it says nothing.
+/// Shows the device's own report in a few words; a dash if there is none.
 fn show_device(disk: &Disk) -> String {
     let device = disk.device_health.unwrap_or_default();
     let words = [
@@ -394,7 +394,7 @@ fn export_pool(client: &Client, as_json: bool, name: &str, yes: Option<&str>) ->
     say(as_json, message)
 }
 
-/// What an import brought, and what is left to do.
+/// Reports the results of an import, and the steps left.
 pub fn show_import(imported: &ImportedPool) -> String {
     let list = |names: &[String]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     let mut text = format!("pool '{}' was imported\n", imported.name);
@@ -490,7 +490,7 @@ pub fn volume(client: &Client, as_json: bool, command: args::Volume) -> Result<(
     Ok(())
 }
 
-/// Tells of a volume that has grown by `grown_bytes` what may surprise later.
+/// Warns of surprises of a volume that has grown by `grown_bytes`.
 fn tell_of_room(client: &Client, as_json: bool, name: &str, grown_bytes: u64) -> Result<(), Failure> {
     if as_json {
         return Ok(());
@@ -581,7 +581,7 @@ fn show_damage(damage: &VolumeDamage) {
     }
 }
 
-/// Checks first, says what a repair will do, asks, and does it.
+/// Checks first, announces the repair, asks, and repairs.
 fn repair_volume(
     client: &Client,
     as_json: bool,
@@ -643,7 +643,7 @@ fn show_volume(volume: &Volume) {
     ]);
 }
 
-/// Of a volume that is not served nobody knows how many of its copies can be used.
+/// Nobody knows how many copies of an unserved volume can be used.
 fn show_copies(volume: &Volume) -> String {
     match volume.in_sync_copies {
         None => format!("- of {}", volume.copies),

@@ -59,8 +59,8 @@ impl GcmSealer {
         rest.is_empty().then(|| self.tag())?
     }
 
-    /// The tag of bytes that are authenticated and not encrypted (GMAC): what `visit` gives to its argument, in order.
-    /// `None` at 2 GiB and more in one piece.
+    /// The tag of bytes that are authenticated and not encrypted (GMAC): `visit` gives them to its
+    /// argument, in order. `None` at 2 GiB and more in one piece.
     pub fn authenticate_pieces(
         &mut self,
         nonce: [u8; GCM_NONCE_BYTES],
@@ -110,7 +110,7 @@ impl GcmSealer {
     fn tag(&mut self) -> Option<[u8; GCM_TAG_BYTES]> {
         let mut nothing = [0; GCM_TAG_BYTES];
         let mut written = 0;
-        // SAFETY: GCM writes nothing here; there is room for a block nevertheless.
+        // SAFETY: GCM writes nothing here; there is space for a block nevertheless.
         let ended =
             unsafe { EVP_EncryptFinal_ex(self.context.as_ptr(), nothing.as_mut_ptr(), &raw mut written) };
         let mut tag = [0; GCM_TAG_BYTES];

@@ -1,6 +1,7 @@
 //! The work of each server of the cluster in its last second, and of all together.
 //!
-//! Promises: counts are added and percentiles made of all; what a server does not tell is left out, and the server is not among those counted.
+//! Promises: counts are added, and percentiles made of all; unreported figures are left out, and their
+//! server does not count.
 
 use crate::rates::{DiskTotals, Sample, ShareTotals, Totals};
 use api::activity::{Activity, ClientActivity, DiskActivity, SessionActivity, ShareActivity};
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use types::{DiskId, LatencyHistogram, PeerHost};
 
-/// So few operations tell nothing of a disk's speed.
+/// Operations below which a disk's speed is unknown.
 const MEASURED_MIN: u64 = 10;
 
 /// The work of servers, by name.
@@ -20,12 +21,12 @@ const MEASURED_MIN: u64 = 10;
 pub struct Servers(pub BTreeMap<String, ServerActivity>);
 
 impl Servers {
-    /// Of servers that tell what their second was made of.
+    /// Servers that report the activity of their second.
     fn told(&self) -> impl Iterator<Item = (&ServerActivity, &Activity)> {
         self.0.values().filter_map(|server| Some((server, server.activity.as_ref()?)))
     }
 
-    /// Those that are counted in what all did together.
+    /// Servers that count in the sums.
     pub fn names(&self) -> Vec<&str> {
         let told = self.0.iter().filter(|(_, server)| server.activity.is_some());
         told.map(|(name, _)| name.as_str()).collect()
@@ -47,13 +48,13 @@ impl Servers {
         sum
     }
 
-    /// All servers look when a second begins: their seconds are of one length, but for what is of no account here.
+    /// All servers read when a second begins: their seconds are of one length, up to negligible differences.
     pub fn interval_s(&self) -> f64 {
         let (before, after) = self.performance();
         PerformanceSample::between(&before, &after).interval_s
     }
 
-    /// Adds up the work of all. `own`: this server's, whose machine is shown.
+    /// Adds up the work of all servers. `own`: of this server, whose machine is shown.
     pub fn sample(&self, own: &Sample) -> Sample {
         let (before, after) = self.performance();
         let (mut requests, mut disk_operations) = ([LatencyHistogram::default(); 3], [0_u64; 3]);
@@ -97,7 +98,8 @@ impl Servers {
     }
 }
 
-/// Counts the work of this server from one look to the next. `earlier`: the look of some seconds ago, for the times of disks; `serials`: of disks by path.
+/// Computes this server's work from one reading to the next. `earlier`: the reading of some seconds
+/// ago, for the times of disks; `serials`: of disks by path.
 pub fn of_own(
     snapshot: &Snapshot,
     serials: &BTreeMap<String, String>,
@@ -109,7 +111,7 @@ pub fn of_own(
         let serial = serials.get(&disk.path).cloned();
         disk_activity(disk.id, serial, before, earlier, now)
     };
-    // Of others' disks this server counts nothing.
+    // This server has no counters of others' disks.
     let own = snapshot.disks.iter().filter(|disk| disk.block_bytes.is_some());
     Activity {
         requests: std::array::from_fn(|kind| now.requests[kind].since(&before.requests[kind])),
@@ -189,7 +191,7 @@ fn disk_activity(
     }
 }
 
-/// Of the time between two looks, or since the start if nothing was asked meanwhile.
+/// Times between two readings, or since the start if there were no requests meanwhile.
 fn recent(before: &DiskTotals, now: &DiskTotals, kind: usize) -> Percentiles {
     let lately = Percentiles::between(&before.times[kind], &now.times[kind]);
     match lately.count {
@@ -198,7 +200,7 @@ fn recent(before: &DiskTotals, now: &DiskTotals, kind: usize) -> Percentiles {
     }
 }
 
-/// As the server names the client of a session.
+/// The server's name for the client of a session.
 fn client_of(session: &Session) -> String {
     let first = session.client.first().map_or("", String::as_str);
     let host = first.parse::<SocketAddr>().map(|address| PeerHost::from(address.ip()).to_string());
@@ -214,7 +216,8 @@ fn look_at_others(before: &Totals, now: &Totals) -> LatencyHistogram {
     of(now).since(&then)
 }
 
-/// The median of a disk's writes in the time between two looks, or of its reads if it writes nothing. `None`: they are too few.
+/// The median time of a disk's writes between two readings, or of its reads if there are no writes.
+/// `None`: they are too few.
 fn typical_us(before: &DiskTotals, now: &DiskTotals) -> Option<f64> {
     [1, 0].into_iter().find_map(|kind| {
         let lately = Percentiles::between(&before.times[kind], &now.times[kind]);
@@ -228,7 +231,7 @@ pub mod tests {
     use api::seconds::LastSecond;
     use std::time::Duration;
 
-    /// Servers by name, of these looks at each: of the snapshot, before and now.
+    /// Servers by name, from readings of each: the snapshot, and the totals before and now.
     pub fn servers(looks: &[(&str, &Snapshot, &Totals, &Totals)]) -> Servers {
         let server = |(name, snapshot, before, now): &(&str, &Snapshot, &Totals, &Totals)| {
             let second = LastSecond { before: before.performance, after: now.performance, machine: None };

@@ -11,7 +11,7 @@ use types::size::show_size;
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     Yes,
-    /// There is nothing yet that could be judged.
+    /// Nothing to judge yet.
     Nothing,
     Partly,
     No,
@@ -22,7 +22,7 @@ pub struct Answer {
     pub verdict: Verdict,
     /// One sentence.
     pub answer: String,
-    /// What it rests on, a sentence each.
+    /// Reasons of the answer, a sentence each.
     pub because: Vec<String>,
 }
 
@@ -76,7 +76,7 @@ fn safe(snapshot: &Snapshot, next: &[NextFailure]) -> Answer {
         (VolumeStatus::Degraded, Verdict::Partly, "has fewer copies than it should have"),
         (VolumeStatus::InService, Verdict::Partly, "is being brought up to date"),
     ] {
-        // Of volumes that nobody may answer for their state is not known.
+        // The state of volumes for which nobody may answer is unknown.
         if without_quorum.is_none() && with(status).next().is_some() {
             find(found, format!("{} {what}.", names(with(status))));
         }

@@ -5,18 +5,18 @@ use crate::pool_history::PoolHistory;
 use api::model::Pool;
 use serde::Serialize;
 
-/// Less history than this tells no trend.
+/// Least history that makes a trend.
 const HISTORY_MIN_S: u64 = 86_400;
-/// What happened longer ago tells little of what comes.
+/// Older history says little of the future.
 const HISTORY_MAX_S: u64 = 14 * 86_400;
-/// A date farther away is none.
+/// Horizon beyond which no date is shown.
 const AHEAD_MAX_S: f64 = 10.0 * 365.0 * 86_400.0;
 const DAY_S: f64 = 86_400.0;
 
 /// How a pool fills.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Trend {
-    /// What is allocated grows by so much; negative: it shrinks.
+    /// Growth of the allocation; negative: it shrinks.
     pub bytes_per_day: f64,
     /// When everything but the reserve will be allocated; `null`: it does not grow, or that is years away.
     pub full_at_unix_s: Option<u64>,
@@ -32,8 +32,8 @@ pub struct PoolTrend {
     pub allocated_bytes: Vec<u64>,
 }
 
-/// The trend of each pool. `month`: what was allocated of all pools together by the server's own disks, which stands for the only pool of a single
-/// server from before it had a history of its own.
+/// The trend of each pool. `month`: allocation of all pools together by the server's own disks, which
+/// stands for the only pool of a single server before that pool had a history of its own.
 pub fn pool_trends(
     pools: &[Pool],
     history: &PoolHistory,
@@ -60,7 +60,7 @@ pub fn pool_trends(
     pools.iter().map(trend_of).collect()
 }
 
-/// A point an hour of what was allocated of all pools.
+/// Takes one point an hour of all pools' allocation.
 fn of_all(month: &Columns) -> Vec<(u64, u64)> {
     let series = SERIES.iter().position(|name| *name == "allocated_bytes");
     let column = series.and_then(|series| month.values.get(series)).map(Vec::as_slice).unwrap_or_default();
@@ -68,7 +68,7 @@ fn of_all(month: &Columns) -> Vec<(u64, u64)> {
     known.filter(|(at, _)| at % 3600 < month.step_s).collect()
 }
 
-/// `points`: times and bytes; `room_bytes`: what may be allocated. `None`: the history is too short.
+/// `points`: times and bytes; `room_bytes`: bytes that may be allocated. `None`: the history is too short.
 fn trend(points: &[(u64, u64)], now_unix_s: u64, room_bytes: u64) -> Option<Trend> {
     let from = now_unix_s.saturating_sub(HISTORY_MAX_S);
     let points: Vec<(f64, f64)> = points
@@ -87,7 +87,7 @@ fn trend(points: &[(u64, u64)], now_unix_s: u64, room_bytes: u64) -> Option<Tren
     Some(Trend { bytes_per_day, full_at_unix_s: is_near.then(|| now_unix_s + seconds as u64) })
 }
 
-/// Of the line that lies nearest to the points (least squares).
+/// Slope of the line nearest to the points (least squares).
 fn slope(points: &[(f64, f64)]) -> Option<f64> {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
@@ -106,7 +106,7 @@ mod tests {
     const NOW: u64 = 1_800_000_000;
     const GIB: f64 = 1_073_741_824.0;
 
-    /// A point an hour for so many days, of what was allocated then.
+    /// One point an hour, for some days, of the allocation then.
     fn days(days: u64, allocated: impl Fn(f64) -> f64) -> Vec<(u64, u64)> {
         let hours = (0..=days * 24).map(|hour| NOW - (days * 24 - hour) * 3600);
         hours.map(|at| (at, allocated((at as f64 - NOW as f64) / DAY_S) as u64)).collect()

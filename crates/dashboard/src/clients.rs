@@ -13,7 +13,7 @@ pub const SESSIONS_MAX: usize = 200;
 pub struct SessionLine<'a> {
     #[serde(flatten)]
     session: &'a Session,
-    /// `None`: its server does not tell.
+    /// `None`: the session's server does not report it.
     pub read_bytes_per_s: Option<f64>,
     pub written_bytes_per_s: Option<f64>,
     /// Moved over its channels by RDMA and in messages of SMB Direct, since they began.
@@ -22,7 +22,7 @@ pub struct SessionLine<'a> {
     pub why_not_rdma: Option<String>,
 }
 
-/// What one server of a cluster has of the RDMA of all; `None`: this is a single server.
+/// Keeps one server's part of all servers' RDMA; `None`: this is a single server.
 fn of_server(rdma: &Rdma, server: Option<&str>) -> Rdma {
     let mut own = rdma.clone();
     let is_there = |node: &Option<String>| server.is_none() || node.is_none() || node.as_deref() == server;
@@ -31,7 +31,8 @@ fn of_server(rdma: &Rdma, server: Option<&str>) -> Rdma {
     own
 }
 
-/// Those that move most first, [`SESSIONS_MAX`] at most. `own`: this server; `activity`: what all did in the last second.
+/// Lists at most [`SESSIONS_MAX`] sessions, those with the most bytes first. `own`: this server;
+/// `activity`: of all in the last second.
 pub fn lines<'a>(
     sessions: &'a [Session],
     own: &str,
@@ -51,7 +52,7 @@ pub fn lines<'a>(
     }
     let line = |session: &'a Session| {
         let server = session.server.as_deref().unwrap_or(own);
-        // One that moved nothing is not told of.
+        // Sessions without traffic are not reported.
         let rate = |kind: usize| {
             activity.of(server).map(|_| rates.get(&(server, session.id)).map_or(0.0, |rates| rates[kind]))
         };
@@ -94,7 +95,7 @@ pub fn is_on_rdma(session: &Session) -> bool {
     session.channels.iter().any(|channel| channel.transport != "TCP")
 }
 
-/// Why all channels of a session are TCP, and what would change that.
+/// Explains why all channels of a session are TCP, and what would change that.
 pub fn why_not(session: &Session, rdma: &Rdma) -> Option<String> {
     if is_on_rdma(session) {
         return None;

@@ -1,46 +1,47 @@
-//! Disks as the pages show them: what each does, and how its times compare with its peers'.
+//! Disks as the pages show them: load, and times compared with their peers'.
 
 use crate::activity::Servers;
 use api::latency::Percentiles;
 use api::model::Disk;
 use serde::Serialize;
 
-/// A disk, and what it did lately.
+/// A disk, and its recent load.
 #[derive(Debug, Serialize)]
 pub struct DiskLine<'a> {
     #[serde(flatten)]
     disk: &'a Disk,
-    /// The server that has it, as its fault domain says; empty: a single server.
+    /// The server that has the disk, by its fault domain; empty: a single server.
     pub node: &'a str,
     /// This server has it.
     pub is_local: bool,
-    /// Of the device; `null`: it has none, or its server does not tell.
+    /// Serial number of the device; `null`: it has none, or its server does not report it.
     pub serial: Option<String>,
-    /// In the last second; `null`: the disk's server does not tell.
+    /// Rates in the last second; `null`: the disk's server does not report them.
     pub reads_per_s: Option<f64>,
     pub writes_per_s: Option<f64>,
     pub read_bytes_per_s: Option<f64>,
     pub write_bytes_per_s: Option<f64>,
-    /// Of the last seconds, or since the start if nothing was asked of it lately.
+    /// Times of the last seconds, or since the start if the disk had no requests lately.
     pub read: Percentiles,
     pub write: Percentiles,
     pub flush: Percentiles,
-    /// Its time for a write (or a read, if it writes nothing) at the median, by that of its peers at the median; 1: as they are.
+    /// Median time of a write (or a read, if there are no writes), divided by the median of the disk's
+    /// peers; 1: equal.
     pub against_peers: Option<f64>,
-    /// What is compared. Of the last seconds only: what a disk did long ago its peers may not have done.
+    /// The time that is compared. Of the last seconds only: peers may not have had the same work longer ago.
     #[serde(skip)]
     typical_us: Option<f64>,
 }
 
-/// A disk that takes so many times as long as its peers is slow.
+/// Ratio to its peers' time from which a disk is slow.
 pub const SLOW_RATIO: f64 = 2.0;
 
-/// `own`: this server's name, in a cluster; `servers`: what they did in the last second.
+/// `own`: this server's name, in a cluster; `servers`: their work in the last second.
 pub fn lines<'a>(disks: &'a [Disk], own: Option<&str>, servers: &Servers) -> Vec<DiskLine<'a>> {
     let told = servers.disks();
     let line = |disk: &'a Disk| {
         let (node, activity) = (node_of(&disk.fault_domain), told.get(&disk.id));
-        // Looks are a second apart; a little more or less is of no account here.
+        // Readings are a second apart; small deviations do not matter here.
         let operations = |kind: usize| activity.map(|activity| activity.operations[kind] as f64);
         let bytes = |kind: usize| activity.map(|activity| activity.bytes[kind] as f64);
         DiskLine {
@@ -75,7 +76,8 @@ pub fn lines<'a>(disks: &'a [Disk], own: Option<&str>, servers: &Servers) -> Vec
     lines
 }
 
-/// Whether this server has the disk: it knows its times. Of a disk that nobody told of only its place tells.
+/// Tells whether this server has the disk, and so knows its times. For a disk that no server reports,
+/// the fault domain decides.
 fn is_local(disk: &Disk, node: &str, own: Option<&str>) -> bool {
     match (&disk.server, own) {
         (Some(server), Some(own)) => server.eq_ignore_ascii_case(own),
@@ -100,7 +102,7 @@ impl DiskLine<'_> {
         &self.disk.path
     }
 
-    /// It keeps others waiting.
+    /// Tells whether the disk keeps others waiting.
     pub fn is_slow(&self) -> bool {
         self.against_peers.is_some_and(|ratio| ratio >= SLOW_RATIO)
     }

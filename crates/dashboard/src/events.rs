@@ -1,13 +1,13 @@
 //! The newest lines of the audit log, for the page of events.
 //!
-//! Promises: reads a bounded part of the file's end, and leaves out what is no line of it.
+//! Promises: reads a bounded part of the file's end, and leaves out text that is no line of it.
 
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// Of the file's end.
+/// Bytes read at the file's end.
 const BYTES_MAX: u64 = 512 << 10;
 const EVENTS_MAX: usize = 1000;
 
@@ -33,7 +33,7 @@ pub struct AuditEvents {
 }
 
 /// # Errors
-/// Those of reading the file.
+/// Errors of reading the file.
 pub fn newest(path: &Path) -> io::Result<AuditEvents> {
     let mut file = File::open(path)?;
     let begin = file.metadata()?.len().saturating_sub(BYTES_MAX);
@@ -56,7 +56,7 @@ fn events_of(bytes: &[u8], is_cut: bool) -> AuditEvents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::audit::{AuditEvent, AuditLog, Outcome};
+    use api::audit::{AuditEvent, AuditLog, Outcome};
 
     #[test]
     fn lines_that_the_audit_log_wrote_are_read_the_newest_first() {

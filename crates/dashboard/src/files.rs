@@ -1,7 +1,7 @@
 //! The pages' files, which are part of the program.
 //!
-//! Promises: every answer has a Content-Security-Policy by which a browser loads and asks nothing elsewhere and runs no script that
-//! stands in a page.
+//! Promises: every answer has a Content-Security-Policy by which a browser loads nothing from
+//! elsewhere, and runs no script inside a page.
 
 use api::Pages;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -78,7 +78,7 @@ async fn answer(file: &'static File, tag: String, asked: HeaderMap) -> Response 
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
         (header::X_FRAME_OPTIONS, "DENY"),
-        // Asked for again each time: another version of the server has other pages.
+        // Fetched again each time: another version of the server has other pages.
         (header::CACHE_CONTROL, "no-cache"),
     ];
     let headers = answer.headers_mut();

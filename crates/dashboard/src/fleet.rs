@@ -1,16 +1,16 @@
-//! A running fleet, as it tells of itself.
+//! A running fleet, as it reports itself.
 //!
-//! Promises: one fleet is kept, and forgotten a few seconds after it last told of itself.
+//! Promises: keeps one fleet, and forgets it a few seconds after its last report.
 
 use api::fleet::{FleetNode, FleetProgress};
 use serde::Serialize;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A fleet tells of itself once a second.
+/// Age from which a fleet's report is forgotten: a fleet reports once a second.
 const LASTS_FOR: Duration = Duration::from_secs(5);
 
-/// What the workers of a node do, as they see it.
+/// Work of a node's workers, as they see it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WorkersLine {
     pub node: String,
@@ -42,7 +42,7 @@ struct Kept {
 pub struct Fleets(Mutex<Option<Kept>>);
 
 impl Fleets {
-    /// True: it is another fleet than the one that told of itself last.
+    /// Takes a report; `true`: of another fleet than the last one.
     pub fn tell(&self, told: FleetProgress, now: Instant) -> bool {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = kept.as_ref().map(|kept| &kept.told);
@@ -52,7 +52,7 @@ impl Fleets {
         is_new
     }
 
-    /// The run that goes on.
+    /// Returns the current run.
     pub fn running(&self, now: Instant) -> Option<FleetRun> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.as_ref().is_some_and(|kept| now.saturating_duration_since(kept.at) > LASTS_FOR) {
@@ -62,7 +62,7 @@ impl Fleets {
     }
 }
 
-/// What happened since the fleet told of itself before, if it is the same run.
+/// Computes the rates since the fleet's report before, if it is of the same run.
 fn run(before: Option<&FleetProgress>, now: &FleetProgress) -> FleetRun {
     let before = before.filter(|before| {
         before.label == now.label && before.pid == now.pid && before.updated_unix_ms < now.updated_unix_ms

@@ -1,8 +1,10 @@
-//! The dashboard: pages that a browser loads from the server itself, what they are shown each second, and the history behind them.
+//! The dashboard: pages that a browser loads from the server itself, their events each second, and the
+//! history behind them.
 //!
-//! Owns the pages, the streams of events, the history's file, and the three answers of the first page. Promises: pages load nothing from
-//! elsewhere; at most [`streams::STREAMS_MAX`] streams, each of which holds one event, however slow its reader is; the history has a bounded
-//! file, and what of it is damaged is left out. Never changes storage: pages ask the API for that, as the command line does.
+//! Owns the pages, the streams of events, the history's file, and the three answers of the first page.
+//! Promises: pages load nothing from elsewhere; at most [`streams::STREAMS_MAX`] streams, each of which
+//! holds one event, even if its reader is slow; the history has a bounded file, whose damaged points
+//! are left out. Never changes storage: pages ask the API for that, as the command line does.
 
 #![forbid(unsafe_code)]
 
@@ -42,7 +44,7 @@ use std::sync::Arc;
 /// The file of the server's data directory that has the history.
 const HISTORY_FILE: &str = "history.bin";
 
-/// What a server serves beside its API.
+/// Pages that a server serves beside its API.
 pub struct Dashboard {
     shared: Arc<Shared>,
 }
@@ -50,16 +52,17 @@ pub struct Dashboard {
 impl Dashboard {
     /// `server`: its name; `data`: its data directory. If the history's file cannot be written there, the history is kept in memory.
     pub fn new(management: Arc<dyn Management>, server: String, data: &Path) -> Self {
-        let keeper = Keeper::open(&data.join(HISTORY_FILE), cluster::clock::unix_now_s());
+        let keeper = Keeper::open(&data.join(HISTORY_FILE), records::clock::unix_now_s());
         Self { shared: Arc::new(Shared::new(management, server, keeper, data)) }
     }
 
-    /// The pages, and what they ask beyond the API: under `/` and `/dashboard/` what needs no token, under `/api/` what does.
+    /// The pages, and their routes beyond the API: under `/` and `/dashboard/` without a token, under
+    /// `/api/` with one.
     pub fn pages(&self) -> Pages {
         routes::add_to(files::pages(), &self.shared)
     }
 
-    /// Looks at the server once a second, until the task is dropped.
+    /// Samples the server once a second, until the task is dropped.
     pub async fn watch(self) {
         sampler::watch(self.shared).await;
     }

@@ -1,4 +1,4 @@
-//! What pages are shown each second.
+//! The events for pages, one each second.
 
 use crate::activity::Servers;
 use crate::answers::Answers;
@@ -17,7 +17,7 @@ use api::model::{Snapshot, Volume};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// An event, if the data plane answered.
+/// An event when the data plane answered.
 #[derive(Serialize)]
 pub struct Live<'a> {
     pub at_unix_ms: u64,
@@ -27,7 +27,7 @@ pub struct Live<'a> {
     pub next_failures: Vec<NextFailure>,
     pub repairs: Vec<Repair>,
     pub health: HealthLines<'a>,
-    /// Servers of the cluster whose part of this is missing: they did not answer.
+    /// Servers of the cluster whose part is missing: they did not answer.
     pub unanswered: &'a [String],
     pub disks: Vec<DiskLine<'a>>,
     pub pools: &'a [Pool],
@@ -49,18 +49,18 @@ pub struct Live<'a> {
     pub rdma: RdmaView<'a>,
     /// `null`: it is not known yet.
     pub cluster: Option<&'a ClusterView>,
-    /// What each server did, by name: this one, and those of its cluster that have answered lately.
+    /// Figures of each server, by name: this one, and those of its cluster that have answered lately.
     pub nodes: BTreeMap<String, NodeFigures>,
     pub fleet: Option<FleetRun>,
 }
 
-/// An event, if it did not.
+/// An event when the data plane did not answer.
 #[derive(Serialize)]
 pub struct Silent<'a> {
     pub at_unix_ms: u64,
     pub server: &'a str,
     pub version: &'static str,
-    /// Why there is nothing to show.
+    /// Reason why there is nothing to show.
     pub error: &'a str,
 }
 
@@ -74,13 +74,13 @@ pub struct RdmaView<'a> {
     connections: usize,
 }
 
-/// What an event is made of.
+/// Inputs of an event.
 pub struct Looked<'a> {
     pub at_unix_ms: u64,
     pub server: &'a str,
     pub snapshot: &'a Snapshot,
     pub rdma: &'a Rdma,
-    /// Of this server alone.
+    /// Work of this server alone.
     pub sample: &'a Sample,
     /// The work of each server in the last second, this one among them.
     pub servers: &'a Servers,

@@ -1,15 +1,16 @@
-//! What the machine does beside serving files: its processors, memory and network, as the kernel tells (proc(5)).
+//! Load of the machine beside serving files: its processors, memory and network, as the kernel reports
+//! them (proc(5)).
 //!
-//! Promises: a figure that the kernel does not tell is absent. Never runs another program.
+//! Promises: a figure that the kernel does not report is absent. Never runs another program.
 
 use api::seconds::MachineSecond;
 use std::fs::read_to_string;
 use std::path::Path;
 
-/// What the kernel has counted since the machine started, and its memory now.
+/// The kernel's counters since the machine started, and its memory now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MachineTotals {
-    /// Of all processors together, in the kernel's ticks: when they worked, and all of them.
+    /// Ticks of all processors together: busy ones, and all.
     cpu_ticks: Option<[u64; 2]>,
     /// In use, and all of it, in bytes.
     memory_bytes: Option<[u64; 2]>,
@@ -27,7 +28,7 @@ impl MachineTotals {
         }
     }
 
-    /// What happened since `before`, which was `interval_s` seconds ago.
+    /// Computes the load since `before`, which was read `interval_s` seconds ago.
     pub fn since(&self, before: &Self, interval_s: f64) -> MachineSecond {
         let ticks = self.cpu_ticks.zip(before.cpu_ticks);
         let network = self.network_bytes.zip(before.network_bytes);
@@ -56,7 +57,7 @@ fn cpu_ticks(stat: &str) -> Option<[u64; 2]> {
     Some([all - idle, all])
 }
 
-/// What can be had without swapping is not in use.
+/// Returns memory in use, and all of it: memory that is available without swapping is not in use.
 fn memory_bytes(meminfo: &str) -> Option<[u64; 2]> {
     let bytes = |name: &str| {
         let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -66,8 +67,8 @@ fn memory_bytes(meminfo: &str) -> Option<[u64; 2]> {
     Some([all.checked_sub(available)?, all])
 }
 
-/// Of devices, so that what goes through a bridge, a bond or a VLAN is counted once; of all but loopback where there is no device, as in a
-/// container.
+/// Sums the traffic of devices, so that traffic through a bridge, a bond or a VLAN counts once; of all
+/// interfaces but loopback if there is no device, as in a container.
 fn network_bytes(text: &str, is_device: impl Fn(&str) -> bool) -> Option<[u64; 2]> {
     let lines: Vec<(&str, [u64; 2])> = text.lines().filter_map(interface).collect();
     let sum = |counted: &dyn Fn(&str) -> bool| {
@@ -77,7 +78,7 @@ fn network_bytes(text: &str, is_device: impl Fn(&str) -> bool) -> Option<[u64; 2
     sum(&is_device).or_else(|| sum(&|name| name != "lo"))
 }
 
-/// `NAME: RECEIVED` and seven more fields, then what was sent.
+/// Parses `NAME: RECEIVED` and seven more fields, then the bytes sent.
 fn interface(line: &str) -> Option<(&str, [u64; 2])> {
     let (name, fields) = line.split_once(':')?;
     let mut fields = fields.split_whitespace();

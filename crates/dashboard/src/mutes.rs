@@ -1,11 +1,12 @@
 //! Issues that administrators do not want to be reminded of for a while. They stay issues: only the dashboard's pages put them aside.
 //!
-//! Promises: at most [`MUTES_MAX`]; each ends by itself. They are kept in a file of the data directory, which is written whole.
+//! Promises: at most [`MUTES_MAX`]; each ends by itself. A file of the data directory keeps them, which
+//! is written whole.
 
 use crate::stored::read_or_default;
 use api::model::{HealthIssue, HealthReport};
 use api::{ApiError, ErrorKind};
-use cluster::replacing::replace_private;
+use records::replacing::replace_private;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};

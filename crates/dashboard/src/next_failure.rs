@@ -1,7 +1,8 @@
-//! What would be left after the next failure: of a disk, and in a cluster of a server or a rack.
+//! Data left after the next failure: of a disk, and in a cluster of a server or a rack.
 //!
-//! Promises: a pure function of what the records and the volumes' servers say; of every disk, server and rack the one is named whose loss costs
-//! most. Volumes' copies, the copies that writes need, and the servers' majority count. What is not known is said not to be known.
+//! Promises: a pure function of the records and the reports of the volumes' servers; of the disks, the
+//! servers and the racks it names each time the one whose loss costs most. Volumes' copies, the copies
+//! that writes need, and the servers' majority count. Reports unknown facts as unknown.
 
 use crate::disks::node_of;
 use api::cluster::{ClusterView, NodeStatus, NodeView};
@@ -17,11 +18,11 @@ pub struct NextFailure {
     pub pool: String,
     /// The disk, the server or the rack whose loss costs most.
     pub lost: String,
-    /// `null`: a disk's server did not tell.
+    /// `null`: a disk's server did not report it.
     pub lost_bytes: Option<u64>,
     /// Free on the others when all that was lost has been made anew there; 0: not all of it can.
     pub left_bytes: Option<u64>,
-    /// What finds no room on the others.
+    /// Bytes that find no space on the others.
     pub missing_bytes: Option<u64>,
     /// The least copies that a volume has left at first; `null`: no data is at stake, or it is not known.
     pub copies_left: Option<u8>,
@@ -29,7 +30,7 @@ pub struct NextFailure {
     pub lost_volumes: Vec<String>,
     /// Volumes that can be read and not written until it is back: fewer copies are left than writes need.
     pub waiting_volumes: Vec<String>,
-    /// Volumes of which it is not known what would be left.
+    /// Volumes whose state afterwards is unknown.
     pub unknown_volumes: Vec<String>,
     /// Most of the servers would be missing: no volume is served.
     pub ends_quorum: bool,
@@ -37,7 +38,7 @@ pub struct NextFailure {
     pub ends_state: bool,
 }
 
-/// What fails together.
+/// Disks and servers that fail together.
 struct Unit<'a> {
     what: String,
     disks: Vec<&'a Disk>,
@@ -45,25 +46,25 @@ struct Unit<'a> {
     servers: Vec<&'a str>,
 }
 
-/// What is left of a volume.
+/// State of a volume after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Left {
-    /// Nothing of it is there, or it has no data.
+    /// No data of the volume is on the lost disks, or it has none.
     Untouched,
-    /// So many copies of each piece at least.
+    /// Least number of copies of any piece.
     Copies(u8),
     /// A piece may have no other copy.
     Lost,
     Unknown,
 }
 
-/// Of each pool.
+/// The next failures of each pool.
 pub fn next_failures(snapshot: &Snapshot, cluster: Option<&ClusterView>) -> Vec<NextFailure> {
     snapshot.pools.iter().flat_map(|pool| of_pool(pool, snapshot, cluster)).collect()
 }
 
 fn of_pool(pool: &Pool, snapshot: &Snapshot, cluster: Option<&ClusterView>) -> Vec<NextFailure> {
-    // What is away already cannot fail next.
+    // A disk that is away already cannot fail next.
     let here = |disk: &&Disk| disk.pool == Some(pool.id) && disk.status != DiskStatus::LostCommunication;
     let disks: Vec<&Disk> = snapshot.disks.iter().filter(here).collect();
     let is_at_stake = |volume: &&Volume| {
@@ -177,7 +178,8 @@ fn left_of(volume: &Volume, unit: &Unit<'_>, disks: &[&Disk]) -> Left {
             let is_elsewhere =
                 disks.iter().any(|disk| holds(disk) && !hit.iter().any(|lost| lost.id == disk.id));
             let may_have_one = volume.least_copies == 1 || volume.least_servers == Some(1) || hit.len() == 1;
-            // Copies are in more servers than fail, or than are known: which pieces these are only the chunks tell.
+            // Copies are in more servers than fail, or than are known: only the chunks know which pieces
+            // these are.
             if is_elsewhere && !may_have_one { Left::Unknown } else { Left::Lost }
         }
         copies => Left::Copies(copies),
@@ -199,7 +201,7 @@ fn ends(view: &ClusterView, lost: &[&str]) -> (bool, bool) {
 }
 
 impl NextFailure {
-    /// What costs most is the greatest.
+    /// Returns the cost for comparisons: the worst failure has the greatest.
     fn cost(&self) -> impl Ord + use<> {
         (
             self.lost_volumes.len(),
@@ -410,7 +412,8 @@ pub mod tests {
 
     #[test]
     fn every_resiliency_with_servers_down_is_judged_by_copies_least_copies_and_majority() {
-        // Copies, those that writes need, servers down; then of the worst disk: copies left, lost, waits; whether a server's loss ends the majority.
+        // Copies, those that writes need, servers down; then for the worst disk: copies left, lost, waits;
+        // and whether a server's loss ends the majority.
         for (copies, min_copies, down, left, lost, waits, ends) in [
             (1, 1, 0, Some(0), true, false, false),
             (2, 1, 0, Some(1), false, false, false),

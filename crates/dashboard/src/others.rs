@@ -1,8 +1,9 @@
-//! The work of the other servers of the cluster: while somebody watches, each is asked once a second for what its last one was made of, over the
-//! cluster's port.
+//! The work of the other servers of the cluster: while somebody watches, asks each once a second for
+//! the activity of its last second, over the cluster's port.
 //!
-//! Promises: one that does not answer holds up neither the pages nor what is known of the others, and is asked again only when it has answered
-//! or is late; rates are by each server's own clock, and of the same seconds everywhere.
+//! Promises: a server that does not answer delays neither the pages nor the figures of others, and is
+//! asked again only when it has answered or is late; rates are by each server's own clock, and of the
+//! same seconds everywhere.
 
 use crate::activity::Servers;
 use crate::rates::Sample;
@@ -18,24 +19,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A server that takes longer to answer is asked anew.
+/// Timeout after which a server is asked anew.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// All servers look at themselves when a second of the wall clock begins: they are asked when all have done so.
+/// Delay of the question: all servers read their counters when a second of the wall clock begins.
 const ASK_AFTER: Duration = Duration::from_millis(300);
-/// What is older is not shown, nor are rates reckoned from it.
+/// Age from which figures are neither shown nor used for rates.
 const AGE_MAX: Duration = Duration::from_secs(4);
 
-/// What a server did in its last second or so.
+/// Figures of a server's last second.
 #[derive(Debug, Clone, Serialize)]
 pub struct NodeFigures {
     pub sample: NodeSample,
     /// Totals since its start, at the end of the interval.
     pub performance: Performance,
-    /// `null`: it is of an earlier release.
+    /// `null`: the server is of an earlier release.
     pub machine: Option<MachineSecond>,
 }
 
-/// Of a whole [`Sample`] what every server is asked for.
+/// The part of a [`Sample`] that every server is asked for.
 #[derive(Debug, Clone, Serialize)]
 pub struct NodeSample {
     pub interval_s: f64,
@@ -47,7 +48,7 @@ pub struct NodeSample {
 pub struct NodeOperations {
     pub operations_per_s: f64,
     pub bytes_per_s: f64,
-    /// Those whose time was measured, and their mean.
+    /// Number of measured operations, and their mean.
     pub count: u64,
     pub mean_us: Option<f64>,
 }
@@ -70,7 +71,7 @@ impl NodeOperations {
 }
 
 impl NodeFigures {
-    /// Of this server itself.
+    /// Figures of this server itself.
     pub fn new(performance: &Performance, sample: &Sample) -> Self {
         let Sample { interval_s, read, write, machine, .. } = sample;
         let sample = NodeSample {
@@ -106,7 +107,7 @@ pub struct Others {
 }
 
 impl Others {
-    /// Begins to ask these servers, unless they are being asked; of others nothing is kept.
+    /// Asks these servers, unless requests are under way; forgets others.
     pub fn look<'a>(&mut self, management: &Arc<dyn Management>, names: impl Iterator<Item = &'a str>) {
         let mut before = std::mem::take(&mut self.servers);
         for name in names {
@@ -126,7 +127,8 @@ impl Others {
         }
     }
 
-    /// The work of those that have answered lately, by name: figures of each, and what their seconds were made of.
+    /// The work of the servers that have answered lately, by name: figures of each, and the activity of
+    /// their seconds.
     pub fn figures(&self, now: Instant) -> (BTreeMap<String, NodeFigures>, Servers) {
         let told = self.servers.iter().filter_map(|(name, server)| Some((name, server.last()?)));
         let fresh = told.filter(|(_, told)| now.saturating_duration_since(told.at) < AGE_MAX);
@@ -139,7 +141,7 @@ impl Others {
     }
 }
 
-/// The counts of a server's last second, and what every release tells of it.
+/// The activity of a server's last second, and the counters that every release reports.
 const PATHS: [&str; 2] = ["/api/v1/perf/activity", "/api/v1/perf/second"];
 
 /// Asks a server for its last second.

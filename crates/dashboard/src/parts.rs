@@ -1,4 +1,4 @@
-//! What is asked of each share and volume, and by each client.
+//! Load on each share and volume, and by each client.
 
 use crate::activity::Servers;
 use api::activity::{ClientActivity, ShareActivity};
@@ -8,22 +8,22 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use types::LatencyHistogram;
 
-/// Clients that are shown by themselves: those that ask most.
+/// Clients that are shown by themselves: those with the most requests.
 const CLIENTS_MAX: usize = 100;
 /// The name of all others together.
 const OTHERS: &str = "all others";
 
-/// A share, a volume or a client, and what happened in the last second.
+/// A share, a volume or a client, and its load in the last second.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Part {
     pub name: String,
-    /// Reads, writes and all else that is asked of an open file; of a client, reads and writes.
+    /// Reads, writes and all other requests to open files; for a client, reads and writes.
     pub operations_per_s: f64,
     pub reads_per_s: f64,
     pub writes_per_s: f64,
     pub read_bytes_per_s: f64,
     pub written_bytes_per_s: f64,
-    /// Of reads and writes together.
+    /// Times of reads and writes together.
     #[serde(flatten)]
     pub latency: Percentiles,
 }
@@ -86,7 +86,7 @@ pub fn volumes(volumes: &[Volume], servers: &Servers) -> Vec<Part> {
     volumes.iter().filter_map(part).collect()
 }
 
-/// Sessions of one address together, those that ask most first; behind them all further clients as one.
+/// Sessions by address, those with the most requests first; behind them all further clients as one.
 pub fn clients(servers: &Servers) -> Vec<Part> {
     let (mut apart, mut others): (BTreeMap<&str, Asked>, Asked) = Default::default();
     let mut other_sessions = 0_u64;
@@ -199,7 +199,8 @@ mod tests {
             (totals.clients, totals.sessions) = (clients_of(&counts), sessions.collect());
             totals
         };
-        // One had its place taken away: what it had asked by then is counted with the others, and was not asked in this second.
+        // One client lost its place: its earlier requests count with the others', and were not made in this
+        // second.
         let (before, now) = (totals(1_000_000, 5, 0), totals(2_000_000, 5 + 2 + 7, 1));
         let sessions: Vec<Session> = (0..=names.len())
             .map(|at| {

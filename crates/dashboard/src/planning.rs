@@ -1,4 +1,4 @@
-//! `cenote plan` for what is typed on a page.
+//! `cenote plan` for input on a page.
 
 use api::model::{Disk, Pool};
 use api::planned::Plan;
@@ -19,7 +19,7 @@ pub struct Typed {
     reserve_disks: String,
     network: String,
     protection: String,
-    /// Anything but nothing: there is one.
+    /// Any text: there is a witness.
     witness: String,
 }
 
@@ -48,7 +48,7 @@ impl Typed {
 }
 
 /// # Errors
-/// `Invalid`, with the reason that the command line gives.
+/// `Invalid`, with the command line's reason.
 pub fn plan(typed: &Typed, pools: &[Pool], disks: &[Disk]) -> Result<Plan, ApiError> {
     cli::plan_of_words(&typed.words(), pools, disks)
         .map_err(|failure| ApiError::new(failure.kind.unwrap_or(ErrorKind::Invalid), failure.message))

@@ -1,10 +1,11 @@
-//! How much of each pool was allocated to volumes, hour by hour: what its trend and its chart are made of.
+//! Allocation of each pool to volumes, hour by hour, for its trend and its chart.
 //!
-//! Promises: bounded by [`HOURS_MAX`] and [`POOLS_MAX`]; the file of the data directory is written whole, once an hour, and one that is missing or
-//! damaged is an empty history. What was not known in an hour is absent of it.
+//! Promises: bounded by [`HOURS_MAX`] and [`POOLS_MAX`]; the file of the data directory is written
+//! whole, once an hour, and a missing or damaged one is an empty history. Figures that were unknown in
+//! an hour are absent from it.
 
 use crate::stored::read_or_default;
-use cluster::replacing::replace_private;
+use records::replacing::replace_private;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -15,7 +16,7 @@ use types::PoolId;
 const HOUR_S: u64 = 3600;
 /// Thirty days, as of the rest of the history.
 const HOURS_MAX: usize = 30 * 24;
-/// Of more pools the first ones are kept.
+/// Number of pools kept; further ones are left out.
 const POOLS_MAX: usize = 64;
 const FILE_BYTES_MAX: u64 = 8 << 20;
 
@@ -35,7 +36,7 @@ pub struct PoolHistory {
 impl PoolHistory {
     pub fn open(path: &Path) -> Self {
         let mut hours: VecDeque<Hour> = read_or_default(path, FILE_BYTES_MAX);
-        // A clock that was set back leaves points of the future, and a file is what somebody may have changed.
+        // A clock that was set back leaves points of the future, and somebody may have changed the file.
         hours.make_contiguous().sort_by_key(|hour| hour.at_unix_s);
         hours.drain(..hours.len().saturating_sub(HOURS_MAX));
         Self { path: path.to_owned(), hours: Mutex::new(hours) }
@@ -50,7 +51,7 @@ impl PoolHistory {
         self.hours().back().is_none_or(|last| last.at_unix_s / HOUR_S != now_unix_s / HOUR_S)
     }
 
-    /// Notes what is allocated now. What cannot be written is kept in memory.
+    /// Notes the current allocation; in memory only, if the file cannot be written.
     pub fn note(&self, now_unix_s: u64, allocated_bytes: impl Iterator<Item = (PoolId, u64)>) {
         let allocated_bytes: BTreeMap<PoolId, u64> = allocated_bytes.take(POOLS_MAX).collect();
         if allocated_bytes.is_empty() || !self.is_due(now_unix_s) {
@@ -70,7 +71,7 @@ impl PoolHistory {
         replace_private(&self.path, &serde_json::to_vec(hours)?)
     }
 
-    /// Times, and what was allocated of the pool then.
+    /// Times, and the pool's allocation then.
     pub fn of(&self, pool: PoolId) -> Vec<(u64, u64)> {
         let hours = self.hours();
         let known = hours.iter().filter_map(|hour| Some((hour.at_unix_s, *hour.allocated_bytes.get(&pool)?)));

@@ -1,4 +1,4 @@
-//! What a server did between two looks at its counters.
+//! A server's rates between two readings of its counters.
 
 use crate::machine::MachineTotals;
 use api::latency::Percentiles;
@@ -9,24 +9,24 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use types::{DiskId, LatencyHistogram, VolumeId};
 
-/// A look at what the server has counted since its start.
+/// A reading of the server's counters, which count from its start.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
     pub performance: Performance,
-    /// Of clients' reads, writes, and all else.
+    /// Histograms of clients' reads, writes, and all else.
     pub requests: [LatencyHistogram; 3],
     pub disk_operations: [u64; 3],
     pub rdma_bytes: u64,
     /// Reads, writes, bytes read and written by session.
     pub sessions: BTreeMap<u64, [u64; 4]>,
     pub shares: BTreeMap<(String, VolumeId), ShareTotals>,
-    /// Times by client; those of all that are not kept apart have none.
+    /// Times by client; `None`: all clients that are not kept apart.
     pub clients: BTreeMap<Option<String>, LatencyHistogram>,
     pub disks: BTreeMap<DiskId, DiskTotals>,
     pub session_count: usize,
-    /// Of all pools; `None`: there is none, or it is not known of one.
+    /// Allocation of all pools; `None`: there is none, or one is unknown.
     pub allocated_bytes: Option<u64>,
-    /// Nothing in what is made of a snapshot alone.
+    /// Empty if made of a snapshot alone.
     pub machine: MachineTotals,
 }
 
@@ -53,19 +53,19 @@ pub struct Operations {
     pub operations_per_s: f64,
     pub bytes_per_s: f64,
     pub errors_per_s: f64,
-    /// Without those that waited for another client.
+    /// Times of requests that did not wait for another client.
     #[serde(flatten)]
     pub latency: Percentiles,
 }
 
-/// What happened in an interval.
+/// Rates in an interval.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Sample {
     pub interval_s: f64,
     pub read: Operations,
     pub write: Operations,
     pub metadata: Operations,
-    /// Of the bytes that clients read, those for which no disk was asked.
+    /// Share of the bytes that clients read without any disk.
     pub cache_hit_ratio: Option<f64>,
     pub disk_read_bytes_per_s: f64,
     pub disk_write_bytes_per_s: f64,
@@ -75,7 +75,7 @@ pub struct Sample {
     /// Moved by SMB Direct, in messages and by RDMA.
     pub rdma_bytes_per_s: f64,
     pub sessions: usize,
-    /// Of all pools, to volumes; `null`: there is no pool, or it is not known of one.
+    /// Allocation of all pools to volumes; `null`: there is no pool, or one is unknown.
     pub allocated_bytes: Option<u64>,
     pub machine: MachineSecond,
 }

@@ -1,4 +1,4 @@
-//! What is being repaired, how long that takes, and what slows it.
+//! Running repairs, the time that they take, and the reasons why they are slow.
 
 use crate::disks::DiskLine;
 use crate::rates::Sample;
@@ -18,7 +18,7 @@ pub struct Repair {
     pub slowed_by: Vec<String>,
 }
 
-/// Clients that move so many bytes a second take a part of the disks from a repair.
+/// Clients' rate from which they take a part of the disks from a repair.
 const BUSY_BYTES_PER_S: f64 = 1e6;
 
 /// `now_unix_s`: for the mean speed of each.

@@ -1,4 +1,4 @@
-//! What pages ask beyond the API. It is theirs alone, and may change with them.
+//! Routes for pages beyond the API. They are for pages alone, and may change with them.
 
 use crate::capacity::{PoolTrend, pool_trends};
 use crate::events::{AuditEvents, newest};
@@ -8,6 +8,7 @@ use crate::mutes::{Mute, Mutes};
 use crate::planning::{Typed, plan};
 use crate::pool_history::PoolHistory;
 use crate::streams::Streams;
+use api::audit::Outcome;
 use api::fleet::FleetProgress;
 use api::planned::Plan;
 use api::{ApiError, ErrorKind, Management, Pages, Peer, Role, Seat};
@@ -18,8 +19,7 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json};
-use cluster::audit::Outcome;
-use cluster::clock::unix_now_s;
+use records::clock::unix_now_s;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub struct Shared {
     pub fleets: Fleets,
     pub mutes: Mutes,
     pub pools: PoolHistory,
-    /// Of the server's data directory.
+    /// Directory of the server's audit log.
     audit: PathBuf,
     /// Plans are made one at a time: one of thousands of drives takes a while.
     planning: tokio::sync::Mutex<()>,
@@ -77,7 +77,7 @@ pub fn add_to(pages: Pages, shared: &Arc<Shared>) -> Pages {
     })
 }
 
-/// Events as long as the reader stays: one at once if a fresh one is there, then one a second.
+/// Streams events until the reader leaves: one at once if a fresh one is there, then one a second.
 async fn events(State(shared): State<Arc<Shared>>, seat: Option<Extension<Arc<Seat>>>) -> Response {
     let Some(events) = shared.streams.open(seat.map(|Extension(seat)| seat), Instant::now()) else {
         let message = format!(
@@ -162,7 +162,7 @@ async fn planned(
     made.map_err(|_| ApiError::new(ErrorKind::Internal, "the plan was not finished"))?.map(Json)
 }
 
-/// A running fleet tells of itself, once a second.
+/// Takes a running fleet's report, once a second.
 async fn fleet(
     State(shared): State<Arc<Shared>>,
     peer: Peer,

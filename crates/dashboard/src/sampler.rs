@@ -1,6 +1,8 @@
-//! Looks at the server when a second begins: for the history always, for the streams and at the cluster while somebody watches.
+//! Reads the server's counters when a second begins: for the history always, for the streams and the
+//! cluster while somebody watches.
 //!
-//! Promises: nothing that takes long holds the next look up, neither the cluster's records nor the kernel's list of interfaces.
+//! Promises: slow look-ups, such as the cluster's records and the kernel's list of interfaces, do not
+//! delay the next reading.
 
 use crate::activity::of_own;
 use crate::disks::node_of;
@@ -16,41 +18,41 @@ use api::cluster::{ClusterView, NodeStatus};
 use api::model::{Pool, Rdma, Snapshot};
 use api::seconds::{LastSecond, ServerActivity};
 use api::{Whole, whole};
-use cluster::clock::unix_now_s;
+use records::clock::unix_now_s;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Two looks are at least this far apart, whatever becomes of the wall clock meanwhile.
+/// Least time between two readings, also if the wall clock jumps.
 const LOOKS_APART_MIN: Duration = Duration::from_millis(500);
 /// A data plane that takes longer is shown as one that does not answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What all servers said is shown for so long; then what this one knows alone is.
+/// Age from which all servers' view is no longer shown, but this server's own.
 const WHOLE_AGE_MAX: Duration = Duration::from_secs(5);
-/// The allocation of pools is asked for again, if it was not known.
+/// Pause before the allocation of pools is asked for again, if it was unknown.
 const POOLS_AGAIN_AFTER: Duration = Duration::from_secs(60);
-/// Times of disks are those of so long.
+/// Period that times of disks cover.
 const DISK_TIMES_OF: Duration = Duration::from_secs(10);
 
-/// What is measured from look to look.
+/// State from one reading to the next.
 struct Looks {
     last: Totals,
-    /// Of some seconds ago, for the times of disks, and the next one of that kind.
+    /// Readings of some seconds ago, for the times of disks, and the next one of that kind.
     earlier: [(Instant, Totals); 2],
     /// At the last point of each span.
     points: [(u64, Totals); 3],
     cluster: Slow<ClusterView>,
-    /// This server's, for one that is in no cluster, or if the others are not asked in time.
+    /// RDMA of this server, if it is in no cluster, or if the others do not answer in time.
     rdma: Slow<Rdma>,
     others: Others,
     serials: Serials,
     /// The allocation of each pool is being noted.
     pools: Slow<()>,
-    /// What all servers of the cluster know together.
+    /// The view of all servers of the cluster together.
     whole: Slow<(Instant, Whole)>,
 }
 
-/// Serial numbers of disks by path: they are looked up again when there are other disks.
+/// Serial numbers of disks by path, looked up again when there are other disks.
 #[derive(Default)]
 struct Serials {
     of: Vec<String>,
@@ -80,7 +82,8 @@ impl Serials {
 }
 
 impl Looks {
-    /// Nobody watches: what is looked up only for watchers would be old when the next one comes.
+    /// Forgets everything that is looked up only for watchers: nobody watches, and it would be old for the
+    /// next one.
     fn forget_slow(&mut self) {
         (self.cluster, self.rdma, self.others) = (Slow::new(), Slow::new(), Others::default());
         self.whole = Slow::new();
@@ -92,7 +95,7 @@ pub async fn watch(shared: Arc<Shared>) {
     let mut looks = None;
     loop {
         tokio::time::sleep(until_next_look(unix_ms())).await;
-        // Without what clients have open: there may be a great many.
+        // Without clients' opens: there may be a great many.
         let look = tokio::time::timeout(PATIENCE, shared.management.figures()).await;
         let why = match look {
             Ok(Ok(mut snapshot)) => {
@@ -115,7 +118,8 @@ pub async fn watch(shared: Arc<Shared>) {
     }
 }
 
-/// All servers look when a second of the wall clock begins, so that what they did in one second can be added up.
+/// All servers read their counters when a second of the wall clock begins, so that their figures of one
+/// second can be added up.
 fn until_next_look(unix_ms: u64) -> Duration {
     let left = Duration::from_millis(1000 - unix_ms % 1000);
     if left < LOOKS_APART_MIN { left + Duration::from_secs(1) } else { left }
@@ -175,13 +179,14 @@ fn note(shared: &Arc<Shared>, looks: &mut Option<Looks>, snapshot: &Snapshot) {
     looks.last = now;
 }
 
-/// Notes what is allocated of each pool, which in a cluster all servers tell together. Of those that one of them does not tell of, nothing is noted.
+/// Notes the allocation of each pool, which in a cluster all servers report together. Notes nothing for
+/// pools that one of them does not report.
 async fn note_pools(shared: Arc<Shared>, own: Vec<Pool>, now_s: u64) -> Option<()> {
     let pools = whole(&shared.management).await.map_or(own, |whole| whole.pools);
     let known = move || pools.into_iter().filter_map(|pool| Some((pool.id, pool.allocated_bytes?)));
     // The file may be on a file system that is slow.
     tokio::task::spawn_blocking(move || shared.pools.note(now_s, known())).await.ok()?;
-    // Not in each second, if there is nothing to note.
+    // Not each second, if there is nothing to note.
     tokio::time::sleep(POOLS_AGAIN_AFTER).await;
     Some(())
 }
@@ -231,7 +236,7 @@ fn show(shared: &Shared, looks: &mut Looks, snapshot: &Snapshot, sample: &Sample
     publish(shared, &live);
 }
 
-/// What a server told before it died holds no more: of its disks and volumes this server's own verdict is shown.
+/// Replaces reports of dead servers about their disks and volumes by this server's own verdict.
 fn forget_dead(shown: &mut Snapshot, own: &Snapshot, view: Option<&ClusterView>) {
     let nodes = || view.iter().flat_map(|view| &view.nodes).filter(|node| node.state == NodeStatus::Down);
     let is_dead = |name: &str| nodes().any(|node| node.name.eq_ignore_ascii_case(name));
@@ -252,7 +257,8 @@ fn forget_dead(shown: &mut Snapshot, own: &Snapshot, view: Option<&ClusterView>)
     }
 }
 
-/// Who lives is known at once; records of the cluster take a while when a server has just died that keeps them.
+/// Corrects the states of servers by heartbeats, which know at once who lives; the records take a while
+/// if a server that keeps them has just died.
 fn overlay(view: &mut ClusterView, own: &str, is_up: impl Fn(types::NodeId) -> Option<bool>) {
     for node in view.nodes.iter_mut().filter(|node| !node.name.eq_ignore_ascii_case(own)) {
         match (is_up(node.id), node.state) {

@@ -1,11 +1,11 @@
-//! Every command that pages and messages show is one that the command line takes: its own parser says so.
+//! Checks that the command line's own parser takes every command that pages and messages show.
 
 use clap::Parser;
 use clap::error::ErrorKind;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The words of a usage as pages write it: capitals stand for a value, `[brackets]` for a part that is left out without one.
+/// The words of a usage as pages write it: capitals stand for a value, `[brackets]` for an optional part.
 #[derive(Debug, Clone)]
 struct Group {
     words: Vec<String>,
@@ -52,7 +52,7 @@ fn is_placeholder(part: &str) -> bool {
     !part.is_empty() && part.chars().all(|letter| letter.is_ascii_uppercase() || letter == '_')
 }
 
-/// The least that a usage gives, and the most.
+/// The shortest line of a usage, and the longest.
 fn lines(usage: &str) -> [Vec<String>; 2] {
     let of = |all: bool| {
         let kept = groups(usage).into_iter().filter(move |group| all || !group.is_optional);

@@ -1,9 +1,9 @@
-//! What takes a while to look up.
+//! Facts that take a while to look up.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinHandle;
 
-/// What is looked up beside the looks, and kept from one to the next.
+/// A value that a task looks up in the background, kept until the next one.
 pub struct Slow<T> {
     kept: Arc<Mutex<Option<T>>>,
     task: Option<JoinHandle<()>>,
@@ -14,7 +14,7 @@ impl<T: Clone + Send + 'static> Slow<T> {
         Self { kept: Arc::default(), task: None }
     }
 
-    /// Begins to look it up again, unless it is being looked up.
+    /// Begins another look-up, unless one is under way.
     pub fn refresh(&mut self, look: impl Future<Output = Option<T>> + Send + 'static) {
         if self.task.as_ref().is_some_and(|task| !task.is_finished()) {
             return;

@@ -16,14 +16,14 @@ use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
 
 /// A fourth of the connections that a listener of the API serves: the command line gets in beside them.
 pub const STREAMS_MAX: usize = api::CONNECTIONS_MAX / 4;
-/// There is an event a second.
+/// Events, one a second, after which a reader that takes none loses its connection.
 pub const PATIENCE_EVENTS: u32 = 20;
 /// The interval between two events, and half of one for a machine that has much to do.
 pub const FRESH_FOR: Duration = Duration::from_millis(1500);
 
 struct Stream {
     sender: Sender<Bytes>,
-    /// Of its connection, which is ended with it.
+    /// Seat of its connection, which is ended with it.
     seat: Option<Arc<Seat>>,
     untaken: u32,
 }
@@ -31,7 +31,7 @@ struct Stream {
 #[derive(Default)]
 struct Table {
     streams: Vec<Stream>,
-    /// What a new stream begins with while it is fresh, and when it was published.
+    /// First event of a new stream while it is fresh, and when it was published.
     last: Option<(Instant, Bytes)>,
 }
 
@@ -43,7 +43,7 @@ impl Streams {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new stream; `None`: there are as many as there may be.
+    /// Opens a stream; `None`: there are [`STREAMS_MAX`].
     pub fn open(&self, seat: Option<Arc<Seat>>, now: Instant) -> Option<Events> {
         let table = &mut *self.table();
         table.streams.retain(|stream| !stream.sender.is_closed());
@@ -64,7 +64,7 @@ impl Streams {
         self.table().streams.iter().any(|stream| !stream.sender.is_closed())
     }
 
-    /// Gives an event, as JSON of one line, to all streams. One whose reader has not taken the last goes without.
+    /// Gives an event, as JSON of one line, to all streams, except those whose reader has not taken the last.
     pub fn publish(&self, json: &str, now: Instant) {
         let event = Bytes::from(format!("data: {json}\n\n"));
         let table = &mut *self.table();
@@ -87,7 +87,7 @@ impl Streams {
     }
 }
 
-/// The body of an answer that goes on until its reader, or the server, ends it.
+/// The body of an answer that lasts until its reader, or the server, ends it.
 pub struct Events(Receiver<Bytes>);
 
 impl Body for Events {

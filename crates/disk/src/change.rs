@@ -1,4 +1,4 @@
-//! A change of a disk's bytes that a power cut may keep, lose or tear, on whatever holds the bytes.
+//! A change of a disk's bytes that a power cut may keep, lose or tear, in memory or in a file.
 
 use crate::image::SparseImage;
 use crate::random::Random;

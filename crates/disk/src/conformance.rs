@@ -4,7 +4,7 @@ use crate::{Disk, DiskError, DiskOperation};
 use std::time::{Duration, Instant};
 use sys::{Buf, BufMut, Payload};
 
-/// A disk under test, with what it takes to drive it.
+/// A disk under test, with the means to drive it.
 pub trait Fixture {
     /// The disk, of at least 8 MiB; its content does not matter.
     fn disk(&mut self) -> &mut dyn Disk;

@@ -1,4 +1,5 @@
-//! Sparse bytes in memory: what [`crate::memory::MemoryDisk`] and [`crate::crash::CrashDisk`] keep instead of a medium.
+//! Sparse bytes in memory, which [`crate::memory::MemoryDisk`] and [`crate::crash::CrashDisk`] keep
+//! instead of a medium.
 //!
 //! Promises: memory by content, not by size; a clone shares all pages until one side changes them. Whole pages of small buffers are
 //! shared with who wrote them.

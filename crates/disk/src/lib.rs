@@ -87,7 +87,8 @@ impl fmt::Display for DiskError {
 impl std::error::Error for DiskError {}
 
 impl DiskError {
-    /// Tells faults of the medium, of the device and of this host apart by errno (Linux' `blk_errors` in block/blk-core.c).
+    /// Separates faults of the medium, of the device and of this host by errno (Linux' `blk_errors` in
+    /// block/blk-core.c).
     pub fn of_system(error: &std::io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => Self::NoSpace,

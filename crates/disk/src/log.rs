@@ -54,7 +54,7 @@ impl ChangeLog {
         }
     }
 
-    /// Makes the oldest changes survive of those that would not find room within `bytes_max`.
+    /// Makes the oldest changes survive that would not fit within `bytes_max`.
     pub(crate) fn force_beyond(&mut self, bytes_max: u64) {
         let mut rest = self.len_bytes;
         for logged in &mut self.changes {

@@ -1,4 +1,4 @@
-//! A disk in memory that never fails and never forgets while it lives: for tests of what lies above.
+//! A disk in memory that never fails and never forgets while it lives: for tests of higher layers.
 //!
 //! Promises: every operation is answered by the next poll, in order. Never survives the process.
 

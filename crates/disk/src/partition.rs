@@ -1,10 +1,10 @@
 //! The partition table (GPT, UEFI specification 2.10 section 5) that a whole device gets, so that installers and other tools see that it
 //! is taken; and the place of our partition in a device.
 //!
-//! Owns the table of a device that it partitioned: a protective MBR, both copies of header and entries, and one partition of
-//! [`PARTITION_TYPE`] that begins at 1 MiB. Promises: what does not parse is no table; a table is found by either of its copies, and a
-//! damaged copy is written again from the other one.
-//! Never touches a table with anything else in it.
+//! Owns the table of a device that it partitioned: a protective MBR, both copies of header and entries,
+//! and one partition of [`PARTITION_TYPE`] that begins at 1 MiB. Promises: bytes that do not parse are
+//! no table; a table is found by either of its copies, and a damaged copy is written again from the
+//! other one. Never touches a table with anything else in it.
 
 use crate::release::{RELEASE, RELEASE_PAUSE};
 use rustix::fs::{FileType, OFlags};
@@ -60,7 +60,7 @@ enum TableCopy {
     Ours(Table, Vec<u8>, Vec<u8>),
     /// Intact, and without a partition of ours.
     Foreign,
-    /// It cannot be read, or fails its checksums.
+    /// The copy cannot be read, or fails its checksums.
     Damaged,
 }
 
@@ -79,9 +79,10 @@ pub enum TableState {
 const FIRST_COPY: &str = "the first copy of the partition table, at the beginning of the device,";
 const SECOND_COPY: &str = "the second copy of the partition table, at the end of the device,";
 
-/// Looks at the table that our partition at this path is in: a device, an image of one, or the partition itself. If `repair`, a damaged
-/// copy is written again from the intact one. To be asked for only by who has claimed the disk and found its label on it: then
-/// nothing else lies at the places of a table that holds our partition alone.
+/// Checks the table that our partition at this path is in: a device, an image of one, or the partition
+/// itself. If `repair`, a damaged copy is written again from the intact one. Only for a caller that has
+/// claimed the disk and found its label on it: then nothing else lies at the places of a table that
+/// holds our partition alone.
 pub fn look_after_table(path: &Path, repair: bool) -> TableState {
     let Ok(stat) = rustix::fs::stat(path) else { return TableState::Whole };
     let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
@@ -227,8 +228,8 @@ fn own_table(header: &[u8], array: &[u8], last: u64, block_bytes: u32) -> Option
     })
 }
 
-/// Whether the path leads to a device that may have partitions of its own: no partition, and nothing that the device mapper made,
-/// whose partitions the kernel does not look for.
+/// Whether the path leads to a device that may have partitions of its own: no partition, and no device
+/// of the device mapper, on which the kernel searches for none.
 pub fn is_whole_device(path: &Path) -> bool {
     sysfs(path).is_some_and(|device| !device.join("partition").exists() && !device.join("dm").exists())
 }
@@ -260,7 +261,7 @@ fn sysfs(path: &Path) -> Option<PathBuf> {
 pub fn create(path: &Path) -> io::Result<PathBuf> {
     let (file, size_bytes, block_bytes) = open_device(path)?;
     write(&file, size_bytes, block_bytes)?;
-    // The kernel, told by udev, looks at a device's table when who wrote to it has closed it.
+    // The kernel, told by udev, reads a device's table when the writer has closed the device.
     drop(file);
     Ok(await_node(path).unwrap_or_else(|| path.to_owned()))
 }
@@ -331,8 +332,8 @@ fn largest_place(blocks: u64, block_bytes: u32) -> Option<Place> {
 /// Bytes and their places.
 type Step = Vec<(u64, Vec<u8>)>;
 
-/// Returns the writes in steps, each durable before the next: the copies of the table, then the MBR that makes others look at
-/// them.
+/// Returns the writes in steps, each durable before the next: the copies of the table, then the MBR
+/// that makes others read them.
 fn steps(table: &Table, blocks: u64, block_bytes: u32) -> [Step; 2] {
     let block = u64::from(block_bytes);
     let array_blocks = ARRAY_BYTES as u64 / block;
@@ -443,7 +444,7 @@ fn node_of(device: &Path, directory: &Path) -> Option<PathBuf> {
     if number.trim() != format!("{major}:{minor}") {
         return None;
     }
-    // The kernel makes a node for root alone; udev gives it to whom it belongs a moment later.
+    // The kernel makes a node for root alone; udev gives it to its owner a moment later.
     rustix::fs::access(&node, rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK).ok()?;
     let mut link = device.as_os_str().to_owned();
     link.push("-part1");

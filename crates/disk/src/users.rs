@@ -1,7 +1,7 @@
 //! Finds the users of a file or block device that is to be overwritten: mounts, swap, device mapper, RAID, loop devices, locks.
 //!
-//! Reads what the kernel tells under `/proc` and `/sys`, changes nothing. That nobody is found proves nothing: a program that overwrites it opens the
-//! device exclusively all the same.
+//! Reads the kernel's answers under `/proc` and `/sys`, changes nothing. An empty answer proves
+//! nothing: a program that overwrites the device opens it exclusively all the same.
 
 use rustix::fs::{FileType, Stat};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Major and minor number.
 type Device = (u32, u32);
 
-/// Tells in words who uses the file or device, its partitions among it; empty if nobody is known.
+/// Describes in words who uses the file or device, its partitions included; empty if nobody is known.
 pub fn users_of(path: &Path) -> Vec<String> {
     let Ok(stat) = rustix::fs::stat(path) else { return Vec::new() };
     match FileType::from_raw_mode(stat.st_mode) {

@@ -1,5 +1,5 @@
-//! A file as a disk with a volatile write cache, and the plug of its power: for tests of the running daemon, which a kill
-//! alone cannot rob of what the kernel has.
+//! A file as a disk with a volatile write cache, and the plug of its power: for tests of the running
+//! daemon, since a kill alone cannot take away bytes that the kernel has.
 //!
 //! The file is the medium. A write without durability waits in memory until a flush covers it, and operations take
 //! a few polls. When [`Plug::pull`] is called, all that could be lost then (the cached writes and all operations in flight) is
@@ -176,7 +176,7 @@ impl Drop for VolatileDisk {
     fn drop(&mut self) {
         let mut state = lock(&self.state);
         if !state.pulled {
-            // Nobody waits for an answer any more; what fails here is as if the power had been cut.
+            // Nobody waits for an answer any more; a failure here is as if the power had been cut.
             let _ = state.flush(u64::MAX);
         }
     }

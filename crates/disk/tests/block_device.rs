@@ -64,8 +64,9 @@ impl Fixture for DeviceFixture {
     }
     fn reopen(&mut self) {
         self.disk = None;
-        // The kernel lets go of a closed device when the last operation on it has let go, a moment after the close. It
-        // may need the ring for that: what a worker of the kernel ended is freed on the next entry only.
+        // The kernel lets go of a closed device when the last operation on it has let go, a moment after the
+        // close. It may need the ring for that: an operation that a worker of the kernel ended is freed on
+        // the next entry only.
         let until = Instant::now() + Duration::from_secs(10);
         self.disk = loop {
             match FileDisk::open(&self.driver, &self.device.path, FileDiskOptions::default()) {

@@ -1,8 +1,9 @@
 //! The named events of `-y`: files in a directory of the user's own, that stay set until they are removed.
 //!
-//! Promises: nobody else sets, removes or redirects an event. The directory may lie where others can make one of its name: it is used only if it is the
-//! user's and closed to others, and whatever lies in it is neither followed nor changed. A program that waits removes the event it waited for when its
-//! run is over, as a Windows event goes with its last handle.
+//! Promises: nobody else sets, removes or redirects an event. Others may be able to make a directory of
+//! that name first, as in /tmp: it is used only if it is the user's and closed to others, and nothing
+//! in it is followed or changed. A program that waits removes the event it waited for when its run is
+//! over, as a Windows event goes with its last handle.
 
 use rustix::fs::{AtFlags, Mode, OFlags, open, openat, statat, unlinkat};
 use std::fs;

@@ -1,4 +1,4 @@
-//! DiskSpd's command line, profiles, statistics and reports: what is measured and how it is said.
+//! DiskSpd's command line, profiles, statistics and reports.
 //!
 //! docs/DISKSPD.md lists where this differs from DiskSpd on Windows.
 

@@ -1,4 +1,4 @@
-//! `diskspd`: reads the command line, runs what it says, prints the report.
+//! `diskspd`: reads the command line, runs its profile, prints the report.
 
 #![forbid(unsafe_code)]
 
@@ -67,7 +67,7 @@ fn set_event(name: &str) -> ExitCode {
     ExitCode::from(EXIT_FAILED)
 }
 
-/// Text and exit status of what goes wrong.
+/// Text and exit status of a failure.
 type Failed = (String, u8);
 
 fn whole(line: &CommandLine, command_line: &str) -> Result<(), Failed> {
@@ -159,7 +159,7 @@ fn measure(line: &CommandLine, profile: &Profile) -> Result<Outcome, Failed> {
     }
 }
 
-/// There is no ETW here: what was asked for is named, and left out.
+/// There is no ETW here: the events asked for are named, and left out.
 fn report_trace(trace: &Trace) {
     for (is_wanted, provider) in [
         (trace.process, "PROCESS"),

@@ -6,7 +6,7 @@ const INTERVALS_MAX: u64 = 1_000_000;
 /// Everything a run needs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Profile {
-    /// A dot every so many completions; 0: none.
+    /// A dot every this many completions; 0: none.
     pub progress: u32,
     pub format: ResultFormat,
     /// Print the profile and do nothing (`-Rp`).

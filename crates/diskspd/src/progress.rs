@@ -13,7 +13,7 @@ pub const PROGRESS_FILE_BYTES: usize = 96;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     Opening,
-    /// It waits for its time.
+    /// The run waits for its time to start.
     Ready,
     WarmUp,
     Measuring,
@@ -63,7 +63,7 @@ pub struct Progress {
     file: Option<File>,
     is_terminal: bool,
     is_drawn: bool,
-    /// A dot every so many completions; 0: none.
+    /// A dot every this many completions; 0: none.
     dot_every: u64,
     dots: u64,
     last: Totals,
@@ -102,7 +102,7 @@ impl Progress {
             eprint!("{}", ".".repeat(new));
         }
         if let Some(file) = &self.file {
-            // A reader of the file notices that it does not change; the run goes on.
+            // A reader of the file notices that it does not change; the run continues anyway.
             let _ = file.write_all_at(ProgressLine { phase, totals }.text().as_bytes(), 0);
         }
         if !self.is_terminal || now_ns.saturating_sub(self.last_ns) < REDRAW_NS {

@@ -13,7 +13,8 @@ pub enum SizeError {
     Trailing,
 }
 
-/// Reads a size at the front of `text`; gives it and what follows. `block_bytes` is what the suffix `b` stands for.
+/// Reads a size at the front of `text`; returns it and the rest. `block_bytes`: the meaning of the
+/// suffix `b`.
 pub fn take(text: &str, block_bytes: u64) -> Result<(u64, &str), SizeError> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let value: u64 = text[..digits].parse().map_err(|_| SizeError::Integer)?;

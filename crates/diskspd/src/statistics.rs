@@ -65,7 +65,7 @@ impl Histogram {
         self.max_ns = self.max_ns.max(latency_ns);
     }
 
-    /// Adds a latency that occurred so many times; `None` if the count does not fit.
+    /// Adds a latency that occurred `count` times; `None` if the count does not fit.
     pub fn record_many(&mut self, latency_ns: u64, count: u64) -> Option<()> {
         let Some(more) = count.checked_sub(1) else { return Some(()) };
         let total = self.count.checked_add(count)?;
@@ -226,7 +226,7 @@ impl Intervals {
         }
     }
 
-    /// Forgets what lies behind so many intervals.
+    /// Forgets everything behind this many intervals.
     pub fn truncate(&mut self, intervals: usize) {
         self.counts.truncate(intervals);
         self.latencies.truncate(intervals);

@@ -1,11 +1,11 @@
-//! The machine as the report names it, and what its processors did meanwhile.
+//! The machine as the report names it, and the use of its processors meanwhile.
 
 use crate::statistics::{ProcessorPlace, ProcessorUse, SystemInformation};
 use std::collections::BTreeSet;
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Of DiskSpd's layout; what `-?` prints as well.
+/// Version of DiskSpd's layout, which `-?` prints as well.
 pub const VERSION: &str = "2.2.0";
 pub const VERSION_DATE: &str = "2024/6/3";
 /// Processors in a group: Windows' number.

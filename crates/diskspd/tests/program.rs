@@ -1,4 +1,4 @@
-//! The program as a user meets it: exit statuses, messages, what is written where.
+//! The program as a user meets it: exit statuses, messages, output.
 
 use std::fs;
 use std::path::Path;

@@ -13,7 +13,7 @@ use types::size::parse_size;
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
-    /// Directory of the fleet: its description, its password, what runs
+    /// Directory of the fleet: its description, its password, its current run
     #[arg(long, global = true, default_value = "fleet-data", value_name = "DIR")]
     pub fleet: PathBuf,
 }
@@ -24,11 +24,11 @@ pub enum Command {
     New(New),
     /// Start the workers; they work until `fleet stop`
     Start(Start),
-    /// Stop the workers, and print what they did
+    /// Stop the workers, and print their results
     Stop,
-    /// Change what workers may take, and how many run
+    /// Change the limits of workers, and how many run
     Set(Set),
-    /// Show the fleet: nodes, workers, what runs
+    /// Show the fleet: nodes, workers, the current run
     Show {
         /// As JSON
         #[arg(long)]
@@ -40,7 +40,7 @@ pub enum Command {
     Sweep(Sweep),
     /// Measure the core workloads: search the loads between idle and saturation
     Measure(Measure),
-    /// Show what the nodes do, once a second
+    /// Show the nodes' rates, once a second
     Watch(Watch),
     /// Show results: the rows, fits of CPU sweeps
     Results {
@@ -62,7 +62,7 @@ pub enum Command {
     },
     /// Print a profile as XML, to be changed and used as one's own
     Profile {
-        /// Its name; without one, all are listed
+        /// Name of the profile; without one, all are listed
         name: Option<String>,
         #[command(flatten)]
         shape: Shape,
@@ -109,7 +109,7 @@ pub struct Servers {
     /// File with the API's token, for nodes whose API is an address
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// Use this share of each server, which is there, instead of making volumes; SHARE or SHARE/FOLDER
+    /// Use this existing share of each server instead of making volumes; SHARE or SHARE/FOLDER
     #[arg(long, requires = "credentials")]
     pub share: Option<String>,
     /// With --share: lines username= and password=, as mount.cifs reads them
@@ -127,7 +127,7 @@ pub struct New {
     /// Workers of each node
     #[arg(long, short = 'n', default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub workers_per_node: u32,
-    /// Size of a worker's data file [default: 30 % of the pool's room, shared; at most 64MiB]
+    /// Size of a worker's data file [default: 30 % of the pool's free space, shared; at most 64MiB]
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     pub data_size: Option<u64>,
     /// Copies that the volumes keep
@@ -135,7 +135,7 @@ pub struct New {
     pub resiliency: Resiliency,
     #[command(flatten)]
     pub limits: Limits,
-    /// Only say what would be made
+    /// Only print the steps
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -148,7 +148,7 @@ fn name(text: &str) -> Result<String, String> {
     if is_good { Ok(text.to_owned()) } else { Err("1 to 15 letters, digits and '-'".into()) }
 }
 
-/// What workers may take, and how they work.
+/// Limits of workers, and the way they run.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Limits {
     /// VMFleet's compute template: A1v2, A2v2, A4v2, A8v2, A2mv2, A4mv2, A8mv2
@@ -175,7 +175,7 @@ pub struct Limits {
     /// Kernel of the machines, a bzImage or vmlinux [default: the one that runs here, of /boot]
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,
-    /// Its modules, with modules.dep [default: of /lib/modules; with --kernel: none, all is built in]
+    /// Modules of that kernel, with modules.dep [default: of /lib/modules; with --kernel: none, all built in]
     #[arg(long, value_name = "DIR")]
     pub modules: Option<PathBuf>,
     /// Operations a second of a worker; 0: no limit
@@ -201,7 +201,7 @@ pub struct Set {
     pub limits: Limits,
 }
 
-/// What a named profile is changed to.
+/// Changes of a named profile.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Changes of the profile")]
 pub struct Shape {
@@ -220,7 +220,7 @@ pub struct Shape {
     /// Order of offsets: r, s or si
     #[arg(long, short = 'p', value_parser = pattern, value_name = "PATTERN")]
     pub pattern: Option<Pattern>,
-    /// Percent of random operations; the others go on in order
+    /// Percent of random operations; the others are sequential
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
     pub random_ratio: Option<u32>,
     /// First offset
@@ -287,13 +287,14 @@ pub struct Durations {
     /// Time after that
     #[arg(long, value_parser = parse_seconds, value_name = "TIME")]
     pub cool_down: Option<u32>,
-    /// Time between the order and the common start, in which workers log on [default: by how many there are]
+    /// Time between the order and the common start, in which workers log on [default: by their number]
     #[arg(long, value_parser = parse_seconds, value_name = "TIME")]
     pub lead: Option<u32>,
 }
 
 impl Durations {
-    /// What is left out is as in `usual`; with a shorter duration of its own, warm-up and cool-down are short as well.
+    /// Fills omitted times from `usual`; a shorter duration of its own shortens warm-up and cool-down as
+    /// well.
     pub fn times(&self, usual: Times) -> Times {
         let duration_s = self.duration.unwrap_or(usual.duration_s).max(1);
         let is_short = duration_s < usual.duration_s;
@@ -341,7 +342,7 @@ pub struct Run {
     pub output: Output,
     #[command(flatten)]
     pub servers: Servers,
-    /// Of experiments: only cells whose label has this in it
+    /// Of experiments: only cells whose label contains this
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
     /// Operations a second of each worker
@@ -353,7 +354,7 @@ pub struct Run {
     /// Of experiments: size of a worker's data file
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     pub data_size: Option<u64>,
-    /// Of experiments: leave the fleet that was made for it
+    /// Of experiments: keep the fleet that was made for it
     #[arg(long)]
     pub keep: bool,
 }
@@ -395,7 +396,7 @@ pub struct Sweep {
 
 #[derive(Debug, Clone, Args)]
 pub struct Measure {
-    /// Only workloads whose name begins so, such as General4K
+    /// Only workloads whose name begins with this, such as General4K
     #[arg(long, value_name = "NAME")]
     pub only: Option<String>,
     /// Percents of workers that run at the node which has their volume [default: 100,70; with --workload or one node: 100]

@@ -1,6 +1,7 @@
 //! Control groups of workers: processors and memory held to a template, by version 2 of the kernel's interface, else by version 1.
 //!
-//! Promises: groups are removed when they are dropped; if none can be made, workers run without, and the reason is told.
+//! Promises: groups are removed when they are dropped; if none can be made, workers run without, and
+//! the reason is reported.
 
 use crate::state::Template;
 use std::fs;
@@ -17,7 +18,7 @@ const QUOTA_US_MIN: u64 = 1000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Interface {
     Unified(PathBuf),
-    /// Of the controllers cpu and memory.
+    /// Directories of the controllers cpu and memory.
     Legacy {
         cpu: PathBuf,
         memory: PathBuf,
@@ -45,7 +46,7 @@ impl Groups {
             let parent = root.join(name);
             let failed =
                 |error: io::Error| format!("control group {} could not be made: {error}", parent.display());
-            // Controllers are handed down level by level; whoever runs the machine may have done so already.
+            // Controllers are handed down level by level; an administrator may have done so already.
             let _ = fs::write(root.join("cgroup.subtree_control"), "+cpu +memory");
             fs::create_dir(&parent).map_err(failed)?;
             if let Err(error) = fs::write(parent.join("cgroup.subtree_control"), "+cpu +memory") {
@@ -72,10 +73,10 @@ impl Groups {
         Ok(Self { interface, made })
     }
 
-    /// Puts a process into a group of its own, which may use so much of the template as `workers` workers may.
+    /// Puts a process into a group of its own, with the template's resources for `workers` workers.
     ///
     /// # Errors
-    /// Why it could not be; the process goes on without.
+    /// The reason why not; the process runs without a group.
     pub fn hold(&mut self, number: usize, pid: u32, template: Template, workers: u32) -> Result<(), String> {
         let quota = quota_us(template, workers);
         let memory_bytes = template.memory_bytes.saturating_mul(u64::from(workers));
@@ -118,7 +119,7 @@ impl Groups {
         Ok(())
     }
 
-    /// What holds the workers, in words.
+    /// Names the mechanism that holds the workers.
     pub const fn describe(&self) -> &'static str {
         match &self.interface {
             Interface::Unified(_) => "control groups (version 2)",
@@ -130,7 +131,7 @@ impl Groups {
 impl Drop for Groups {
     fn drop(&mut self) {
         for directory in self.made.iter().rev() {
-            // A group whose process has just ended is busy for a moment.
+            // The kernel keeps a group busy for a moment after its process has ended.
             for _ in 0..20 {
                 if fs::remove_dir(directory).is_ok() || !directory.exists() {
                     break;

@@ -1,4 +1,4 @@
-//! What the commands do.
+//! The commands.
 
 mod life;
 mod making;
@@ -55,7 +55,7 @@ impl From<RunError> for Failure {
     }
 }
 
-/// Does what the command line says.
+/// Runs the command of the command line.
 ///
 /// # Errors
 /// [`Failure`], to be printed.
@@ -94,7 +94,8 @@ fn tell(text: &str) {
     eprintln!("fleet: {text}");
 }
 
-/// The nodes that the command line names, or those behind a server's data directory. Says whether they are a cluster.
+/// Returns the nodes of the command line, or those behind a server's data directory, and whether they
+/// are a cluster.
 fn nodes_of(servers: &Servers) -> Result<(Vec<Node>, bool), Failure> {
     let (mut found, is_cluster) = if servers.node.is_empty() {
         let data = servers.data.clone().or_else(|| std::env::var_os("CENOTE_DATA").map(PathBuf::from));
@@ -126,7 +127,7 @@ fn nodes_of(servers: &Servers) -> Result<(Vec<Node>, bool), Failure> {
     Ok((found, is_cluster))
 }
 
-/// The profile of a name or a file, changed as asked.
+/// Returns the profile of a name or a file, with changes.
 fn profile_of(workload: &str, shape: &Shape) -> Result<Profile, Failure> {
     let mut profile = match workload::named(workload) {
         Some(named) => named.profile(),
@@ -192,7 +193,7 @@ fn show_seconds(seconds: u64) -> String {
     }
 }
 
-/// Seconds that a run takes with what is around it, about.
+/// Rough duration of a run with its preparation, in seconds.
 fn run_seconds(times: Times) -> u64 {
     times.total_s() + 3
 }
@@ -210,7 +211,7 @@ fn output_directory(output: &Output, name: &str) -> Result<PathBuf, Failure> {
     made(PathBuf::from(format!("result-{name}-{stamp}")))
 }
 
-/// What the machine is, in a line of a report.
+/// Describes the machine in a line of a report.
 fn machine() -> String {
     let information = diskspd::system::information();
     let kib = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {

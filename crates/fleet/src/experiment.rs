@@ -1,4 +1,5 @@
-//! The published experiments as lists of cells: what the papers ran, what they said, and what a small machine cannot show of it.
+//! The published experiments as lists of cells: the papers' runs, their results, and effects that a
+//! small machine cannot show.
 
 use crate::state::Transport;
 use crate::workload::{Changes, Pattern, Times, named};
@@ -11,7 +12,7 @@ pub struct Cell {
     pub label: String,
     /// Which line or bar of a figure it belongs to.
     pub series: String,
-    /// Nodes that take part; 0: all there are.
+    /// Number of nodes that take part; 0: all.
     pub nodes: u32,
     pub workers_per_node: u32,
     pub transport: Transport,
@@ -26,21 +27,21 @@ pub struct Experiment {
     pub title: &'static str,
     /// Where it was published.
     pub source: &'static str,
-    /// What the paper ran on, and what it reports.
+    /// The paper's hardware, and its results.
     pub paper: &'static [&'static str],
-    /// What a small machine cannot show.
+    /// Effects that a small machine cannot show.
     pub beyond: &'static [&'static str],
-    /// Times of the paper, as far as it says them.
+    /// Times of the paper, as far as it reports them.
     pub times: Times,
     /// Bytes of a worker's file.
     pub data_bytes: u64,
     cells: fn(&Choice) -> Vec<Cell>,
 }
 
-/// What the command line chooses.
+/// Choices of the command line.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Choice {
-    /// Nodes that there are.
+    /// Number of nodes.
     pub nodes: u32,
     pub block_bytes: Option<u32>,
     /// Some node has SMB Direct.
@@ -311,7 +312,7 @@ mod tests {
             target.path = "*1".into();
             target
         };
-        // Its -c20M is the size of the file, which is there already.
+        // The -c20M is the size of the file, which is there already.
         assert_eq!(of("seed-003", "rdma-unbuffered"), theirs("-b64K -o1 -si4k -t8 -w100 -h -fr"));
         let ours = of("seed-001", "44-a-node");
         assert_eq!(

@@ -9,7 +9,7 @@ pub struct Fit {
 }
 
 impl Fit {
-    /// Of points (x, y); `None` with fewer than three different x.
+    /// Fits points (x, y); `None` with fewer than three different x.
     pub fn quadratic(points: &[(f64, f64)]) -> Option<Self> {
         let mut xs: Vec<f64> = points.iter().map(|point| point.0).collect();
         xs.sort_by(f64::total_cmp);

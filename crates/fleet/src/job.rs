@@ -1,4 +1,5 @@
-//! What the coordinator tells a machine to do, and what that answers: one JSON object a line, over pipes or ssh.
+//! Orders of the coordinator to a machine, and the machine's answers: one JSON object a line, over
+//! pipes or ssh.
 
 use crate::state::{Microvms, Template};
 use api::fleet::FleetNode;
@@ -53,23 +54,23 @@ pub struct Process {
     pub targets: Vec<String>,
 }
 
-/// What a machine answers: progress, again and again, and the end.
+/// A machine's answer: progress, again and again, and the end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// Of each node's workers, since the run began.
+    /// Progress of each node's workers, since the run began.
     Progress(BTreeMap<String, FleetNode>),
     Done(Done),
     Failed(String),
 }
 
-/// What a microVM says, one object a line.
+/// A microVM's message, one object a line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Said {
-    /// It asks for the host's time, and is answered nanoseconds since 1970 in a line.
+    /// Asks for the host's time; the answer is a line with nanoseconds since 1970.
     Clock,
-    /// Its clock is set and its network up: the line behind is to be the job, and any line after that asks it to stop.
+    /// Clock set, and network up: the next line is the job, and any line after that asks the machine to stop.
     Ready,
     Answer(Answer),
 }
@@ -77,19 +78,20 @@ pub enum Said {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Done {
     pub nodes: BTreeMap<String, NodeDone>,
-    /// Of the machine, all that runs on it.
+    /// CPU use of the machine, with everything that runs on it.
     pub cpu_percent: Option<f64>,
     /// `TCP`, `SMB Direct`.
     pub transports: Vec<String>,
-    /// What held the workers, and what a reader of the figures must know.
+    /// Mechanism that held the workers, and facts that readers of the figures must know.
     pub notes: Vec<String>,
 }
 
 impl Done {
-    /// Adds what another part of the same run found. CPU use stays as it is: parts of one machine have all looked at the same one.
+    /// Adds the results of another part of the same run. CPU use stays: parts of one machine have all
+    /// measured the same one.
     ///
     /// # Errors
-    /// If counts do not fit.
+    /// Counts do not fit.
     pub fn add(&mut self, other: Self) -> Result<(), String> {
         for (name, found) in other.nodes {
             let node = self.nodes.entry(name).or_default();

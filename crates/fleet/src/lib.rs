@@ -1,8 +1,9 @@
-//! A fleet of workers that measure a storage system together, in VMFleet's words: what runs, how it is told, how it is shown.
+//! A fleet of workers that measure a storage system together, in VMFleet's words: runs, orders, and displays.
 //!
-//! Owns profiles, sweeps, the search of the core workload measurement, result rows, tables, plots and reports as pure functions;
-//! beside them the running of workers. Promises: percentiles come from merged histograms and are never averaged; rows of result.tsv
-//! are the point to resume from; what could not be measured is said, not guessed. Never touches a server's disks.
+//! Owns profiles, sweeps, the search of the core workload measurement, result rows, tables, plots and
+//! reports as pure functions; beside them the running of workers. Promises: percentiles come from
+//! merged histograms and are never averaged; a run resumes from the rows of result.tsv; missing
+//! measurements are reported, not guessed. Never touches a server's disks.
 
 #![forbid(unsafe_code)]
 

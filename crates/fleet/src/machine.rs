@@ -1,6 +1,8 @@
-//! One machine's part in a run, in processes of DiskSpd: it starts them, tells how far they are, and adds up what they found.
+//! One machine's part in a run, in processes of DiskSpd: starts them, reports progress, and adds up
+//! their results.
 //!
-//! Promises: no process outlives it in order, and its scratch directory, which has the password, is gone at the end.
+//! Promises: no process outlives an orderly end, and its scratch directory, which has the password, is
+//! gone then.
 
 use crate::cgroup::Groups;
 use crate::job::{Answer, Done, Job, NodeDone, Process, Rate};
@@ -18,11 +20,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How often progress is looked at and told.
+/// Interval between reports of progress.
 const TELL: Duration = Duration::from_millis(500);
-/// How long processes may go on after their time: they wait for their last operations.
+/// Time that processes may run beyond their end: they wait for their last operations.
 const GRACE: Duration = Duration::from_secs(60);
-/// Of what a process says of errors, what is read, and lines that are told.
+/// Limits of a process's error output: bytes read, and lines shown.
 const ERROR_BYTES_MAX: u64 = 64 << 10;
 const ERROR_LINES: usize = 5;
 
@@ -51,7 +53,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed is told by nobody: the run is over.
+        // A directory that cannot be removed stays, silently: the run is over.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -63,7 +65,7 @@ struct Running<'a> {
     files: Files,
     progress: Option<ProgressLine>,
     exit: Option<std::process::ExitStatus>,
-    /// It ran when it was asked to end: its end is no cause.
+    /// Whether the process ran when it was asked to end: its end is no failure then.
     was_asked: bool,
 }
 
@@ -93,10 +95,10 @@ impl Files {
     }
 }
 
-/// Does a job. `tell` gives progress; an answer that cannot be given ends the run.
+/// Runs a job. `tell` reports progress; an answer that cannot be sent ends the run.
 ///
 /// # Errors
-/// Why there are no results.
+/// The reason why there are no results.
 pub fn work(
     job: &Job,
     is_stopped: &dyn Fn() -> bool,
@@ -261,12 +263,12 @@ fn progress(running: &mut [Running<'_>]) -> BTreeMap<String, FleetNode> {
     nodes
 }
 
-/// As Ctrl-C does: results of what was measured so far are printed.
+/// Stops processes as Ctrl-C does: they print their results so far.
 fn ask_to_stop(running: &mut [Running<'_>]) {
     for one in running.iter_mut().filter(|one| one.exit.is_none()) {
         one.was_asked = true;
         if let Some(pid) = i32::try_from(one.child.id()).ok().and_then(Pid::from_raw) {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             let _ = kill_process(pid, Signal::INT);
         }
     }
@@ -279,7 +281,7 @@ fn stop(running: &mut [Running<'_>]) {
     }
 }
 
-/// Adds up what the processes found.
+/// Adds up the processes' results.
 fn collect(running: &[Running<'_>]) -> Result<Done, String> {
     let mut done = Done::default();
     let mut histograms: BTreeMap<String, (Histogram, Histogram)> = BTreeMap::new();
@@ -324,7 +326,7 @@ fn collect(running: &[Running<'_>]) -> Result<Done, String> {
         node.read_latencies = read.entries().collect();
         node.write_latencies = write.entries().collect();
     }
-    // Each process has looked at the whole machine.
+    // Each process has measured the whole machine.
     done.cpu_percent =
         (!processors.is_empty()).then(|| processors.iter().sum::<f64>() / processors.len() as f64);
     if let Some(most) = late.iter().max() {
@@ -337,15 +339,17 @@ fn collect(running: &[Running<'_>]) -> Result<Done, String> {
     Ok(done)
 }
 
-/// Finds the process by which a run failed, of those that have ended: whether each ended well, and whether it had been asked to. Processes that were asked
-/// to end because another one had failed would only say that they were interrupted.
+/// Finds the process by which a run failed, of those that have ended: whether each ended well, and
+/// whether it had been asked to. Processes that were asked to end after another's failure would only
+/// report an interruption.
 fn cause(outcomes: impl Iterator<Item = (bool, bool)> + Clone) -> Option<usize> {
     let failed = || outcomes.clone().enumerate().filter(|(_, (is_well, _))| !is_well);
     let by_itself = failed().find(|(_, (_, was_asked))| !was_asked);
     by_itself.or_else(|| failed().next()).map(|(number, _)| number)
 }
 
-/// The last lines of what a process said of errors. Its word on Ctrl-C is left out: nobody pressed it, the fleet ends processes so.
+/// Returns the last lines of a process's error output. Its message on Ctrl-C is left out: nobody
+/// pressed it, the fleet ends processes so.
 fn last_lines(errors: &str) -> String {
     let said = errors.lines().filter(|line| !line.contains("Interrupted by Ctrl-C"));
     let lines: Vec<&str> = said.rev().take(ERROR_LINES).collect();

@@ -1,4 +1,4 @@
-//! `fleet`: reads the command line and does what it says.
+//! `fleet`: reads the command line and runs its command.
 
 #![forbid(unsafe_code)]
 

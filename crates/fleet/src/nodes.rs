@@ -1,15 +1,15 @@
-//! The list of nodes: as the command line names them, as a running server tells of itself, or as a cluster lists them.
+//! The list of nodes: from the command line, from a running server, or from a cluster's list.
 
 use crate::server::{self, Server};
 use crate::state::{ApiAccess, NODES_MAX, Node};
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// Reads `NAME,SMB,RDMA,API[,HOST]`: addresses as HOST:PORT, API as ADDR:PORT, https://HOST:PORT or the data directory of a server on
-/// this machine; what there is none of is left empty.
+/// Parses `NAME,SMB,RDMA,API[,HOST]`: addresses as HOST:PORT, API as ADDR:PORT, https://HOST:PORT or
+/// the data directory of a server on this machine; missing ones are empty.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why it does not parse.
 pub fn parse(text: &str) -> Result<Node, String> {
     let wrong = |why: &str| {
         format!(
@@ -56,10 +56,10 @@ fn is_address(text: &str) -> bool {
     is_host && port.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
-/// The nodes behind one server: all of its cluster, or itself alone. Says whether they are a cluster.
+/// Returns the nodes behind one server, all of its cluster or itself alone, and whether they are a cluster.
 ///
 /// # Errors
-/// If the server does not answer.
+/// The server does not answer.
 pub fn discover(access: &ApiAccess) -> Result<(Vec<Node>, bool), String> {
     let access = &first_of(access);
     let server = Server::connect(access)?;
@@ -95,7 +95,8 @@ fn first_of(access: &ApiAccess) -> ApiAccess {
     }
 }
 
-/// The API of a node of a cluster: as the list says, else by the data directory beside the one that was asked.
+/// The API of a node of a cluster: that of the list, else that of the data directory beside the one
+/// that was asked.
 fn api_of(name: &str, listed: Option<String>, access: &ApiAccess) -> Option<ApiAccess> {
     match (listed, access) {
         // The token of one node lets into all.
@@ -113,10 +114,10 @@ fn api_of(name: &str, listed: Option<String>, access: &ApiAccess) -> Option<ApiA
     }
 }
 
-/// Nodes of what `node list --json` shows: name, state, smb, rdma. Nodes that are not up are left out.
+/// Parses the nodes of `node list --json`: name, state, smb, rdma. Leaves out nodes that are not up.
 ///
 /// # Errors
-/// If the list is not understood.
+/// The list does not parse.
 pub fn of_list(listed: &Value, access: &ApiAccess) -> Result<Vec<Node>, String> {
     let all = listed
         .as_array()

@@ -1,4 +1,4 @@
-//! What a run of the whole fleet gave: sums of rates, and latencies from histograms that were added up.
+//! Results of a run of the whole fleet: sums of rates, and latencies from summed histograms.
 //!
 //! Promises: no percentile is an average of percentiles; a mean is weighted by operations.
 
@@ -11,7 +11,7 @@ pub struct Side {
     pub bytes_per_s: f64,
 }
 
-/// What the nodes' own counters say of the same time: VMFleet's CSV columns.
+/// The nodes' own counters over the same time: VMFleet's CSV columns.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct VolumeFigures {
     pub read: Side,
@@ -19,7 +19,7 @@ pub struct VolumeFigures {
     /// From a request's arrival at the server to its answer.
     pub read_ms: Option<f64>,
     pub write_ms: Option<f64>,
-    /// Of the servers' processes, in percent of one machine's processors each, averaged over nodes.
+    /// CPU use of the servers' processes, in percent of one machine's processors each, averaged over nodes.
     pub cpu_percent: Option<f64>,
 }
 
@@ -43,14 +43,14 @@ pub struct Outcome {
     pub write: Side,
     pub read_histogram: Histogram,
     pub write_histogram: Histogram,
-    /// Of the machines that the workers ran on: all that ran there, servers included.
+    /// CPU use of the workers' machines: of everything that ran there, servers included.
     pub cpu_percent: Option<f64>,
     pub volume: Option<VolumeFigures>,
-    /// As the workers reached the nodes: `TCP`, `SMB Direct`, both, or empty for local files.
+    /// The workers' way to the nodes: `TCP`, `SMB Direct`, both, or empty for local files.
     pub transport: String,
-    /// What a reader of the figures must know.
+    /// Facts that readers of the figures must know.
     pub notes: Vec<String>,
-    /// Somebody ended it before its time; what was measured until then is here.
+    /// Whether somebody ended the run early; the figures are those until then.
     pub is_interrupted: bool,
 }
 
@@ -113,7 +113,7 @@ impl Outcome {
         Latencies::of(&self.write_histogram)
     }
 
-    /// Of reads and writes together.
+    /// Histogram of reads and writes together.
     pub fn total_histogram(&self) -> Histogram {
         let mut total = self.read_histogram.clone();
         total.merge(&self.write_histogram);
@@ -124,7 +124,8 @@ impl Outcome {
         Latencies::of(&self.total_histogram())
     }
 
-    /// What a worker waits beyond the server's own time, for reads and for writes: network and queues before the server.
+    /// Waiting times of a worker beyond the server's own time, for reads and for writes: network and queues
+    /// before the server.
     pub fn above_volume_ms(&self) -> (Option<f64>, Option<f64>) {
         let volume = self.volume.as_ref();
         let above = |mine: Option<f64>, theirs: Option<f64>| Some(mine? - theirs?);

@@ -1,4 +1,5 @@
-//! Which server has the volume of each node's workers now: they ask that one, wherever the volume was when the fleet was made.
+//! The present servers of the workers' volumes: workers use those, wherever the volumes were when the
+//! fleet was made.
 //!
 //! Promises: a server that is not up is never named; a volume without one is an error that may pass, not a guess.
 
@@ -16,7 +17,7 @@ pub struct Owner {
     pub smb: String,
     pub rdma: Option<String>,
     pub api: Option<ApiAccess>,
-    /// The volume that it is asked for; `None` if that is not known, as of servers that are no cluster.
+    /// The volume to ask it for; `None` if that is unknown, as of servers that are no cluster.
     pub volume: Option<String>,
 }
 
@@ -36,7 +37,7 @@ impl Owner {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owners(BTreeMap<usize, Owner>);
 
-/// Why it is not known who has a volume.
+/// Reason why a volume's server is unknown.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum OwnersError {
     /// In a moment it may be known.
@@ -85,7 +86,7 @@ impl Owners {
         )))
     }
 
-    /// Whether the owners serve what they have: one that has just taken a volume over opens it first.
+    /// Tells whether the owners serve their volumes: one that has just taken a volume over opens it first.
     fn are_served(&self) -> Result<(), OwnersError> {
         for owner in self.servers() {
             let Some(access) = &owner.api else { continue };
@@ -101,7 +102,7 @@ impl Owners {
         Ok(())
     }
 
-    /// `listed`: the volumes, as their owner tells of them.
+    /// `listed`: the volumes, as their owner reports them.
     fn are_served_by(&self, owner: &Owner, listed: &[Volume]) -> Result<(), OwnersError> {
         let same = self.0.values().filter(|of_place| of_place.name == owner.name);
         for name in same.filter_map(|of_place| of_place.volume.as_ref()) {
@@ -122,7 +123,8 @@ impl Owners {
         Ok(())
     }
 
-    /// As the lists of volumes, and of servers that are up, say. `named`: the volumes of places, as far as they are known.
+    /// Finds owners by the lists of volumes, and of servers that are up. `named`: the volumes of places, as
+    /// far as they are known.
     fn of_lists(
         state: &State,
         named: &BTreeMap<usize, Option<String>>,
@@ -147,7 +149,7 @@ impl Owners {
             let server = servers.iter().find(|server| server.name == *owner).ok_or_else(|| {
                 OwnersError::Unsettled(format!("{owner}, which has volume {name}, is not up"))
             })?;
-            // What the fleet was told of a server itself, such as a file with a token, is better than what the list gives.
+            // The fleet's own access to a server, such as a file with a token, is better than the list's.
             let api =
                 state.nodes.iter().find(|known| known.name == *owner).and_then(|known| known.api.clone());
             let api = api.or_else(|| server.api.clone());
@@ -156,7 +158,7 @@ impl Owners {
         Ok(Self(owners))
     }
 
-    /// The server that the workers of the node at this place ask.
+    /// The server that the workers of the node at this place use.
     pub fn of_place(&self, place: usize) -> Option<&Owner> {
         self.0.get(&place)
     }
@@ -180,7 +182,7 @@ impl Owners {
             .all(|access| Server::connect(access).is_ok_and(|server| server.performance().is_ok()))
     }
 
-    /// In words, which volumes have another owner in `after`.
+    /// Describes the volumes that have another owner in `after`.
     pub fn moves(&self, after: &Self) -> Vec<String> {
         let volume = |owner: &Owner| owner.volume.clone().unwrap_or_default();
         let moved = |(place, owner): (&usize, &Owner)| {
@@ -191,7 +193,7 @@ impl Owners {
         self.0.iter().filter_map(moved).collect()
     }
 
-    /// In words, which volumes are not at the node that the fleet made them for.
+    /// Describes the volumes that are not at the node that the fleet made them for.
     pub fn strays(&self, state: &State) -> Vec<String> {
         let stray = |(place, owner): (&usize, &Owner)| {
             let node = state.nodes.get(*place)?;

@@ -3,7 +3,8 @@
 //! The last workers of each node move, each by another number of nodes than the one before it, so that those of one node are spread over
 //! all others and every node has as many workers as before. With a larger share the workers that were away stay where they were.
 
-/// Workers of each node that run elsewhere: rounded half to even as PowerShell does, and one at least if any are asked for.
+/// Workers of each node that run elsewhere: rounded half to even as PowerShell does, and at least one
+/// if the percentage is not 0.
 pub fn away(workers: u32, alignment_percent: u32) -> u32 {
     let percent = 100_u32.saturating_sub(alignment_percent);
     if percent == 0 {
@@ -28,7 +29,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Who runs at each node, in the order of the workers' numbers; workers are lettered through.
+    /// Workers that run at each node, in the order of their numbers; workers are lettered through.
     fn groups(nodes: usize, workers: u32, away: u32) -> Vec<String> {
         let mut groups = vec![String::new(); nodes];
         for worker in 0..workers {

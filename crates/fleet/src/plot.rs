@@ -1,7 +1,7 @@
-//! Figures as SVG: bars by group, and lines over a logarithmic axis, in the manner of the published papers.
+//! Figures as SVG: bars by group, and lines over a logarithmic axis, in the style of the published papers.
 //!
-//! Written by hand: axes, bars, lines and words are all that is needed, and text in SVG takes no font here. Colours can be told apart
-//! by those who see fewer of them (Okabe and Ito), and each line has a mark of its own besides.
+//! Written by hand: axes, bars, lines and words suffice, and text in SVG takes no font here. Readers with
+//! colour blindness can tell the colours apart (Okabe and Ito), and each line has a mark of its own besides.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ const RIGHT: f64 = 24.0;
 const TOP: f64 = 52.0;
 const BOTTOM: f64 = 96.0;
 const COLOURS: [&str; 7] = ["#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#333333"];
-/// Steps of an axis, about so many.
+/// Approximate number of steps of an axis.
 const STEPS: f64 = 5.0;
 
 /// A group of bars: one for each series, `None` if it was not measured.

@@ -1,4 +1,5 @@
-//! report.md and its figures: what a paper had, what was measured, and what this machine cannot show.
+//! report.md and its figures: the paper's results, the measured ones, and effects that this machine
+//! cannot show.
 
 use crate::experiment::{Cell, Experiment};
 use crate::outcome::{Latencies, Outcome};
@@ -7,7 +8,7 @@ use crate::state::Transport;
 use crate::table::commas;
 use std::fmt::Write;
 
-/// A cell, and what came of it: an outcome, or why there is none.
+/// A cell and its result: an outcome, or why there is none.
 pub struct CellResult {
     pub cell: Cell,
     pub result: Result<Outcome, String>,
@@ -256,7 +257,7 @@ fn by_count_and_transport(results: &[CellResult]) -> Vec<Figure> {
 
 /// How latencies are distributed: each cell's percentiles, from half to 99.999 %.
 fn distribution(results: &[CellResult]) -> Option<Figure> {
-    // More lines than colours would be hard to tell apart: the cells of the most nodes.
+    // More lines than colours would be hard to tell apart: show the cells of the most nodes.
     let most = measured(results).map(|(cell, _)| cell.nodes).max()?;
     let lines: Vec<Line> = measured(results)
         .filter(|(cell, _)| cell.nodes == most)

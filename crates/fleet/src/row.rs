@@ -6,7 +6,7 @@ use crate::tsv::{self, Table};
 use diskspd::statistics::Histogram;
 use std::fmt::Write;
 
-/// What describes a run beside its figures.
+/// Description of a run beside its figures.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunDescription {
     pub label: String,
@@ -51,7 +51,7 @@ const OWN: [&str; 6] = [
     "Transport",
     NOTES,
 ];
-/// What a reader must know, several joined by [`NOTES_BETWEEN`].
+/// Facts that readers must know, several joined by [`NOTES_BETWEEN`].
 pub const NOTES: &str = "Notes";
 pub const NOTES_BETWEEN: &str = " | ";
 const BEFORE_KEYS: &str = "RunLabel";
@@ -136,7 +136,7 @@ pub fn line(run: &RunDescription, outcome: &Outcome) -> String {
     tsv::line(values.iter().map(String::as_str))
 }
 
-/// What a search needs of the rows of a table that have these keys, in their order.
+/// The inputs of a search from the rows of a table that have these keys, in their order.
 pub fn measured(table: &Table, keys: &[(String, String)]) -> Vec<Measured> {
     let mut found = Vec::new();
     for row in &table.rows {
@@ -175,7 +175,8 @@ pub fn notes(table: &Table, row: &[String]) -> impl Iterator<Item = String> {
 /// Read and write latencies that were kept beside a row.
 pub type Histograms = (Histogram, Histogram);
 
-/// The outcome of the row that has these keys, without its nodes; `None` if there is no row, or no latencies that go with it.
+/// Returns the outcome of the row that has these keys, without its nodes; `None` if there is no row, or
+/// no latencies for it.
 pub fn outcome(table: &Table, keys: &[(String, String)], latencies: &Option<Histograms>) -> Option<Outcome> {
     let (read_histogram, write_histogram) = latencies.clone()?;
     let is_meant =
@@ -197,7 +198,7 @@ pub fn outcome(table: &Table, keys: &[(String, String)], latencies: &Option<Hist
     let earlier =
         format!("{} was measured by an earlier run", table.value(row, "RunLabel").unwrap_or_default());
     let workers = figure("VMCount")? as u64;
-    // Which node did what is not kept in a row.
+    // A row does not keep the nodes' shares.
     let node = NodeOutcome { workers, ..NodeOutcome::default() };
     Some(Outcome {
         nodes: vec![node],

@@ -19,14 +19,15 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What a run says of itself while it goes on, in the fleet's directory.
+/// Progress of the current run, in the fleet's directory.
 pub const LIVE_FILE: &str = "live.json";
-/// Processes of a machine, if the fleet does not say how many workers one has.
+/// Processes of a machine, if the fleet does not set the workers of one.
 const PROCESSES_MAX: u32 = 64;
 /// Time to start a machine's part, to log on with a worker, and to open its files.
 const LEAD: Duration = Duration::from_millis(1500);
 const LEAD_OF_WORKER: Duration = Duration::from_millis(12);
-/// Time to pack an initramfs and to boot a machine, and what each machine takes of the host beside others; emulated ones in turns of it.
+/// Time to pack an initramfs and to boot a machine, and each machine's share of the host beside others;
+/// emulated ones in turns of it.
 const LEAD_OF_BOOT: Duration = Duration::from_secs(4);
 const LEAD_OF_MICROVM: Duration = Duration::from_millis(200);
 const LEAD_OF_EMULATED_BOOT: Duration = Duration::from_secs(8);
@@ -36,18 +37,19 @@ pub struct Plan<'a> {
     pub state: &'a State,
     /// Places of the nodes that take part.
     pub nodes: Vec<usize>,
-    /// With templates `*1` for a worker's data file.
+    /// Profile with templates `*1` for a worker's data file.
     pub profile: &'a Profile,
     pub transport: Transport,
-    /// Percent of the workers that run on the node which their volume was made for; [`placement`] says where the others run.
+    /// Percent of the workers that run on the node that their volume was made for; [`placement`] places the
+    /// others.
     pub alignment_percent: u32,
-    /// Which servers the workers ask.
+    /// The servers that the workers use.
     pub owners: &'a Owners,
     pub label: String,
     /// The text of the credentials file.
     pub credentials: Option<String>,
     pub lead: Option<Duration>,
-    /// Beyond the profile's times: what writing data files may take.
+    /// Time for writing data files, beyond the profile's times.
     pub preparation: Duration,
 }
 
@@ -61,7 +63,7 @@ pub enum RunError {
     Interrupted,
 }
 
-/// What the caller is shown and asks meanwhile.
+/// The caller's view of a run, and its wish to end it.
 pub struct Watching<'a> {
     pub directory: &'a Path,
     pub is_interrupted: &'a dyn Fn() -> bool,
@@ -137,7 +139,7 @@ fn usual_lead(plan: &Plan<'_>) -> Duration {
         }
 }
 
-/// What a reader must know of workers that run elsewhere.
+/// Notes for readers that workers run elsewhere.
 fn note_of_placement(plan: &Plan<'_>) -> Option<String> {
     let workers = plan.state.running_workers();
     let away = placement::away(workers, plan.alignment_percent);
@@ -278,10 +280,11 @@ fn target(plan: &Plan<'_>, worker: Worker) -> Result<String, RunError> {
     Ok(format!("smb://{address}/{}/{}", own.share, data_file(plan.state, own, worker.number)))
 }
 
-/// The profile for a process of so many workers: their targets one after the other, a template number for each worker.
+/// Makes the profile for a process of `workers` workers: their targets one after the other, a template
+/// number for each worker.
 ///
 /// # Errors
-/// If the profile's threads form a pool, which workers would share.
+/// The profile's threads form a pool, which workers would share.
 fn for_workers(profile: &Profile, workers: usize) -> Result<Profile, RunError> {
     let mut repeated = profile.clone();
     for span in &mut repeated.time_spans {
@@ -309,7 +312,7 @@ fn for_workers(profile: &Profile, workers: usize) -> Result<Profile, RunError> {
 struct Machine {
     name: String,
     child: Child,
-    /// Its end tells the machine to stop.
+    /// Standard input; its end makes the machine stop.
     input: Option<ChildStdin>,
 }
 
@@ -323,7 +326,7 @@ pub fn command(host: Option<&str>) -> io::Result<Command> {
         }
         Some(host) => {
             let mut command = Command::new("ssh");
-            // It asks nothing: whoever runs a fleet has given it keys. `--` ends ssh's own options.
+            // Never prompts: the fleet's user has given ssh keys. `--` ends ssh's own options.
             command.args([
                 "-o",
                 "BatchMode=yes",
@@ -337,7 +340,8 @@ pub fn command(host: Option<&str>) -> io::Result<Command> {
             command
         }
     };
-    // A group of its own: Ctrl-C reaches the coordinator, which ends the machines' parts in order.
+    // A process group of its own: Ctrl-C reaches the coordinator only, which ends the machines' parts in
+    // order.
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
     Ok(command)
@@ -359,12 +363,12 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         drop(self.input.take());
-        // With its input at an end it ends by itself, in order.
+        // At the end of its input it ends by itself, in order.
         let _ = self.child.wait();
     }
 }
 
-/// Reads what the machines answer until all are done.
+/// Reads the machines' answers until all are done.
 fn follow(
     mut machines: Vec<Machine>,
     live: &mut FleetProgress,
@@ -451,15 +455,15 @@ fn publish(live: &mut FleetProgress, progress: &[BTreeMap<String, FleetNode>], w
         let sum = live.nodes.entry(name.clone()).or_default();
         *sum = sum.plus(node);
     }
-    // Only `fleet watch` looks there; a run does not end for it.
+    // Only `fleet watch` reads the file; a failure does not end the run.
     let _ = replace(&watching.directory.join(LIVE_FILE), job::line(live).as_bytes(), 0o644);
     (watching.show)(live);
 }
 
-/// The counters of nodes and of servers that are asked, at both ends of the measured time.
+/// The counters of nodes and of the workers' servers, at both ends of the measured time.
 struct Counting {
     servers: Vec<(String, Option<Server>)>,
-    /// Names of those that workers ask.
+    /// Names of the servers that workers use.
     asked: Vec<String>,
     from_ms: u64,
     to_ms: u64,
@@ -515,7 +519,8 @@ impl Counting {
         figures
     }
 
-    /// All that the servers counted; `None` if it is not known of one that was asked, since the sum could not be compared with the workers'.
+    /// Sums the servers' counters; `None` if one of the workers' servers is missing, since the sum could
+    /// not be compared with the workers'.
     fn sum(&self) -> Option<VolumeFigures> {
         let figures = self.figures();
         let is_whole = self.asked.iter().all(|name| figures.contains_key(name));

@@ -1,4 +1,4 @@
-//! What the fleet asks of a node's API: its counters, and the volume, the share and the user of the workers.
+//! Requests of the fleet to a node's API: counters, and the volume, the share and the user of the workers.
 
 use crate::outcome::{Side, VolumeFigures};
 use crate::state::ApiAccess;
@@ -21,7 +21,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(10);
 
 pub struct Server(Client);
 
-/// A look at a node's counters.
+/// A reading of a node's counters.
 #[derive(Debug, Clone, Copy)]
 pub struct Counters {
     pub performance: Performance,
@@ -31,7 +31,7 @@ pub struct Counters {
 
 impl Server {
     /// # Errors
-    /// If address or token cannot be had.
+    /// There is no address or token.
     pub fn connect(access: &ApiAccess) -> Result<Self, String> {
         let global = match access {
             ApiAccess::Data(data) => Global { data: Some(data.clone()), ..Global::default() },
@@ -60,7 +60,7 @@ impl Server {
         self.0.get("/perf?local=true").map_err(told)
     }
 
-    /// What the server counted in its last second, as its dashboard shows it.
+    /// Returns the server's counters of its last second, as its dashboard shows them.
     ///
     /// # Errors
     /// If the server does not answer.
@@ -68,22 +68,22 @@ impl Server {
         self.0.get("/perf/second?local=true").map_err(told)
     }
 
-    /// Tells the dashboard of a run.
+    /// Reports a run to the dashboard.
     ///
     /// # Errors
-    /// If the server does not answer.
+    /// The server does not answer.
     pub fn tell(&self, progress: &FleetProgress) -> Result<(), String> {
         self.0.post("/dashboard/fleet", progress).map_err(told)
     }
 
-    /// What `node list --json` shows; `None` if the server knows no nodes.
+    /// Returns the output of `node list --json`; `None` if the server knows no nodes.
     ///
     /// # Errors
     /// If the server does not answer.
     pub fn cluster_nodes(&self) -> Result<Option<Value>, String> {
         match self.0.get::<Value>("/nodes") {
             Ok(nodes) => Ok(Some(nodes)),
-            // A server without a cluster has no such path; what it answers then is no list.
+            // A server without a cluster has no such path; its answer then is no list.
             Err(failure) if failure.kind.is_some() => Ok(None),
             Err(failure) => Err(told(failure)),
         }
@@ -103,10 +103,11 @@ impl Server {
         self.0.get("/shares").map_err(told)
     }
 
-    /// Refuses if a user, a volume or a share of these names is there: it is somebody else's, and `fleet remove` must not take it away.
+    /// Refuses if a user, a volume or a share of these names exists: it is somebody else's, and `fleet
+    /// remove` must not remove it.
     ///
     /// # Errors
-    /// Which is there; or the server does not answer.
+    /// The name of the existing one; or the server does not answer.
     pub fn demand_free(&self, user: Option<&str>, volume: &str) -> Result<(), String> {
         let users: Vec<UserView> = self.0.get("/users").map_err(told)?;
         let is = |name: &str, wanted: &str| name.eq_ignore_ascii_case(wanted);
@@ -159,7 +160,7 @@ impl Server {
     pub fn room_bytes(&self, resiliency: Resiliency) -> Result<u64, String> {
         let pools: Vec<Pool> = self.0.get("/pools").map_err(told)?;
         let room = |pool: &Pool| {
-            // A pool of which it is not known what is taken has no room that could be relied on.
+            // A pool of unknown allocation has no reliable free space.
             let taken = pool.allocated_bytes.unwrap_or(pool.size_bytes);
             pool.size_bytes.saturating_sub(taken).saturating_sub(pool.reserve_bytes)
                 / u64::from(resiliency.copies())
@@ -167,7 +168,7 @@ impl Server {
         pools.iter().map(room).max().ok_or_else(|| "the server has no pool".into())
     }
 
-    /// Makes a volume, in the pool with the most room.
+    /// Makes a volume, in the pool with the most free space.
     ///
     /// # Errors
     /// The server's refusal.
@@ -190,7 +191,7 @@ impl Server {
     /// # Errors
     /// The server's refusal.
     pub fn create_share(&self, name: &str, volume: &str, user: &str) -> Result<(), String> {
-        let access = vec![Grant { who: user.to_owned(), access: cluster::shares::ShareAccess::Full }];
+        let access = vec![Grant { who: user.to_owned(), access: records::shares::ShareAccess::Full }];
         let options = ShareOptions {
             comment: Some("Workers of `fleet`".into()),
             access: Some(access),
@@ -248,7 +249,8 @@ fn side(sample: &OperationSample) -> Side {
     Side { iops: sample.operations_per_s, bytes_per_s: sample.bytes_per_s }
 }
 
-/// What a node's counters say of the time between two looks. `processors`: of the node's machine, if they are known.
+/// Computes a node's figures between two readings of its counters. `processors`: of the node's machine,
+/// if they are known.
 pub fn figures(before: &Counters, after: &Counters, processors: Option<usize>) -> VolumeFigures {
     let sample = PerformanceSample::between(&before.performance, &after.performance);
     let cpu = before.cpu_s.zip(after.cpu_s).zip(processors).map(|((before, after), processors)| {
@@ -263,7 +265,7 @@ pub fn figures(before: &Counters, after: &Counters, processors: Option<usize>) -
     }
 }
 
-/// A row of the watch table, from two looks at a node's counters.
+/// Makes a row of the watch table from two readings of a node's counters.
 pub fn rates(before: &Performance, after: &Performance) -> Rates {
     let sample = PerformanceSample::between(before, after);
     let measured = |now: &OperationCounters, then: &OperationCounters| {

@@ -1,4 +1,4 @@
-//! The fleet's description, `fleet.json` in the fleet's directory: what `fleet new` made, and what later steps go by.
+//! The fleet's description, `fleet.json` in the fleet's directory, made by `fleet new` for later steps.
 //!
 //! Promises: it is replaced whole or not at all; a file of another version or out of bounds is refused.
 
@@ -67,7 +67,7 @@ pub enum Transport {
     Rdma,
 }
 
-/// What a worker may take: VMFleet's compute template.
+/// Resources of a worker: VMFleet's compute template.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Template {
@@ -103,11 +103,11 @@ pub enum Accelerator {
     /// On the host's processors
     #[default]
     Kvm,
-    /// By emulation, for trying it out: figures are worth nothing
+    /// By emulation, for trials: figures are worth nothing
     Tcg,
 }
 
-/// What the machines of a fleet are.
+/// Description of the machines of a fleet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Microvms {
@@ -126,7 +126,7 @@ pub struct Microvms {
 pub struct Making {
     /// Copies that the volumes keep.
     pub resiliency: api::model::Resiliency,
-    /// The share of each server that is there; `None`: volumes are made.
+    /// The existing share of each server; `None`: volumes are made.
     #[serde(default)]
     pub share: Option<String>,
 }
@@ -136,7 +136,7 @@ pub struct Making {
 #[serde(deny_unknown_fields)]
 pub struct Running {
     pub pid: u32,
-    /// Field 22 of /proc/PID/stat: tells the process from a later one of the same number.
+    /// Field 22 of /proc/PID/stat: distinguishes the process from a later one of the same number.
     pub started_ticks: u64,
     pub label: String,
 }
@@ -164,12 +164,12 @@ pub struct State {
     /// Operations a second of a worker; 0: no limit.
     #[serde(default)]
     pub qos: u32,
-    /// Of the workers; others rest.
+    /// Percent of the workers that run; others rest.
     pub running_percent: u32,
     /// Workers of one process; 0: as many as keep the processes of a machine few.
     #[serde(default)]
     pub workers_per_process: u32,
-    /// Of the workers: those that run at the node which their volume was made for.
+    /// Percent of the workers that run at the node that their volume was made for.
     #[serde(default = "aligned")]
     pub alignment_percent: u32,
     /// The user that was made for the workers, which `fleet remove` deletes.
@@ -186,7 +186,7 @@ const fn aligned() -> u32 {
     100
 }
 
-/// Why there is no fleet to work with.
+/// Reason why there is no usable fleet.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     #[error("there is no fleet in {0}: `fleet new` makes one")]
@@ -248,10 +248,10 @@ impl State {
         if state.making.is_some() { Err(StateError::Unfinished(directory.to_owned())) } else { Ok(state) }
     }
 
-    /// Reads a description.
+    /// Parses a description.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why it does not parse.
     pub fn parse(text: &str) -> Result<Self, String> {
         let state: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         state.check()?;
@@ -302,7 +302,7 @@ impl State {
     /// Replaces the description.
     ///
     /// # Errors
-    /// As [`State::load`].
+    /// Errors of [`State::load`].
     pub fn save(&self, directory: &Path) -> Result<(), StateError> {
         let path = directory.join(FILE);
         self.check().map_err(|why| StateError::Wrong(path.clone(), why))?;
@@ -320,12 +320,12 @@ impl State {
 /// Writes a file whole or not at all, and makes its directory if there is none.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
     }
-    cluster::replacing::replace(path, bytes, mode)
+    records::replacing::replace(path, bytes, mode)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `Start-FleetSweep`: the cross product of lists of parameters, with the labels that VMFleet gives the runs.
+//! `Start-FleetSweep`: the cross product of lists of parameters, with VMFleet's labels of the runs.
 
 use crate::workload::{Changes, Pattern, set_limit};
 use diskspd::profile::Profile;
@@ -18,7 +18,7 @@ pub struct Sweep {
     pub iops: Vec<Option<u32>>,
     /// Percents of the workers that run where their volume is.
     pub alignment_percent: Vec<u32>,
-    /// Stands at the end of each label.
+    /// Suffix of each label.
     pub add_spec: String,
 }
 
@@ -40,7 +40,7 @@ impl Sweep {
     /// All runs; the list named last changes fastest.
     ///
     /// # Errors
-    /// If a list is empty, or there are more than [`RUNS_MAX`] runs.
+    /// A list is empty, or there are more than [`RUNS_MAX`] runs.
     pub fn expand(&self) -> Result<Vec<SweepRun>, String> {
         let lengths = [
             self.block_bytes.len(),

@@ -1,11 +1,12 @@
-//! The table that `Watch-FleetCluster` shows, which the published figures of 16 nodes are a picture of: its columns and their widths.
+//! The table of `Watch-FleetCluster`, which the published figures of 16 nodes picture: its columns and
+//! their widths.
 //!
 //! Promises: the row `Total` is the sum of the others, and has no latency, since means of nodes with different loads do not add up.
 //! MB are 10^6 bytes.
 
 use serde::Serialize;
 
-/// What one node did a second. Of a node that does not answer there is none.
+/// One node's rates in a second; a node that does not answer has none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Rates {
     pub read_iops: f64,
@@ -15,20 +16,20 @@ pub struct Rates {
     /// From a request's arrival at the node to its answer.
     pub read_ms: Option<f64>,
     pub write_ms: Option<f64>,
-    /// Of reads and writes together.
+    /// Mean time of reads and writes together.
     pub volume_ms: Option<f64>,
-    /// As the node's workers see it, reads and writes together.
+    /// Mean time at the node's workers, reads and writes together.
     pub worker_ms: Option<f64>,
 }
 
 impl Rates {
-    /// What a worker waits beyond the node's own time: network, and queues before the node.
+    /// Waiting time of a worker beyond the node's own time: network, and queues before the node.
     pub fn above_ms(&self) -> Option<f64> {
         Some(self.worker_ms? - self.volume_ms?)
     }
 }
 
-/// A row: the node, and what it did; `None`: it did not answer.
+/// A row: the node and its rates; `None`: the node did not answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     pub node: String,
@@ -85,7 +86,7 @@ const VOLUME: [Column; 8] = [
     latency("Read Lat (ms)", 15, true, |rates| rates.read_ms),
     latency("Write Lat", 10, false, |rates| rates.write_ms),
 ];
-/// Beside it, while workers run: what they see, and what of that is above the volume.
+/// Further columns while workers run: their times, and the part of them above the volume.
 const WORKERS: [Column; 2] =
     [latency("Worker Lat", 12, true, |rates| rates.worker_ms), latency("Above", 8, false, Rates::above_ms)];
 

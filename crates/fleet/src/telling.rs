@@ -1,4 +1,4 @@
-//! Tells the dashboards of the nodes how a run goes.
+//! Reports the progress of a run to the nodes' dashboards.
 //!
 //! Promises: a run waits for no dashboard, and does not end for one.
 
@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 /// Progress comes more often than a page shows it.
 const TELL_EVERY_MS: u64 = 900;
 
-/// A thread of its own that tells; it ends with this.
+/// A thread that reports; it ends with this value.
 pub struct Telling {
     /// `None`: there is no thread.
     progress: Option<SyncSender<FleetProgress>>,

@@ -31,7 +31,7 @@ impl Table {
     /// writer leaves it, loses that line.
     ///
     /// # Errors
-    /// The line that is wrong.
+    /// The malformed line.
     pub fn parse(text: &str) -> Result<Self, TsvError> {
         let mut table = Self::default();
         let whole = text.rfind('\n').map_or(0, |end| end + 1);

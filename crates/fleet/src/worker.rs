@@ -1,7 +1,7 @@
-//! `fleet worker`: one machine's part in a run, done in processes (`machine`) or in QEMU machines (`microvm`).
+//! `fleet worker`: one machine's part in a run, in processes (`machine`) or in QEMU machines (`microvm`).
 //!
-//! It reads one job from its standard input and answers on its standard output; when its input ends, or on SIGINT, the workers are
-//! asked to stop.
+//! It reads one job from its standard input and answers on its standard output; when its input ends, or
+//! on SIGINT, it stops the workers.
 
 use crate::job::{Answer, Job, LINE_BYTES_MAX, line};
 use crate::{machine, microvm};
@@ -9,10 +9,10 @@ use std::io::{self, BufRead, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Reads the job, does it, and answers. `is_interrupted`: whether somebody asked for an end.
+/// Reads the job, runs it, and answers. `is_interrupted`: whether somebody asked for an end.
 ///
 /// # Errors
-/// If the job cannot be read or the answer cannot be written; what goes wrong in the run is an answer.
+/// The job cannot be read or the answer cannot be written; an error of the run is an answer.
 pub fn serve(is_interrupted: &dyn Fn() -> bool) -> io::Result<()> {
     let mut text = String::new();
     io::stdin().lock().take(LINE_BYTES_MAX).read_line(&mut text)?;
@@ -20,7 +20,7 @@ pub fn serve(is_interrupted: &dyn Fn() -> bool) -> io::Result<()> {
     let has_ended = Arc::new(AtomicBool::new(false));
     let ended = has_ended.clone();
     std::thread::spawn(move || {
-        // Nothing more is said to a machine: the end of its input is the end of the run.
+        // Machines get no more messages: the end of its input is the end of the run.
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
         ended.store(true, Ordering::Relaxed);
     });

@@ -1,4 +1,4 @@
-//! What a worker does: VMFleet's profiles, those of the published papers, and profiles of one's own.
+//! The work of a worker: VMFleet's profiles, those of the published papers, and profiles of one's own.
 //!
 //! Every profile has template targets `*1`, which stand for the worker's data file.
 
@@ -67,7 +67,7 @@ impl Times {
     }
 }
 
-/// What is changed of a named profile; what is left out stays.
+/// Changes of a named profile; `None` fields stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
     pub block_bytes: Option<u32>,
@@ -263,8 +263,8 @@ fn guest(write_percent: u32) -> Profile {
     one(target)
 }
 
-/// Makes a profile fit a data file: offsets beyond its end are scaled as the file is to a data disk of 10 GiB. Says whether it
-/// changed anything.
+/// Makes a profile fit a data file: offsets beyond its end are scaled as the file is to a data disk of
+/// 10 GiB. Returns whether it changed anything.
 pub fn fit_offsets(profile: &mut Profile, file_bytes: u64) -> bool {
     let beyond = |target: &Target| {
         let first_end = target.base_offset_bytes.saturating_add(u64::from(target.block_bytes));
@@ -301,11 +301,11 @@ pub fn limit_iops(profile: &Profile) -> u64 {
     total
 }
 
-/// Limits a worker to so many operations a second, as `Set-FleetProfile -Throughput` does: shared by the targets as their limits
-/// were, else evenly, and by their threads. 0 with one target takes its limit off.
+/// Limits a worker to `iops` operations a second, as `Set-FleetProfile -Throughput` does: shared by the
+/// targets as their limits were, else evenly, and by their threads. 0 with one target removes its limit.
 ///
 /// # Errors
-/// If targets with and without a limit are mixed, if 0 is asked of several targets, or if threads form a pool.
+/// Targets with and without a limit are mixed, 0 is given for several targets, or threads form a pool.
 pub fn set_limit(profile: &mut Profile, iops: u32) -> Result<(), String> {
     for span in &mut profile.time_spans {
         if span.thread_count > 0 {

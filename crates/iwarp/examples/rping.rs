@@ -176,7 +176,7 @@ fn server(address: &str, count: u32, crc: bool) -> Outcome<u32> {
     for round in 0..count {
         let (from, key, len) = match stream.info() {
             Ok(info) => info,
-            // A client that is told fewer rounds ends by closing.
+            // A client that asks for fewer rounds ends by closing.
             Err(_) if round > 0 => return Ok(round),
             Err(error) => return Err(error),
         };

@@ -1,7 +1,8 @@
 //! CRC32c as MPA uses it (RFC 5044 section 4.1): over the ULPDU length, the ULPDU and the pad; least significant byte first.
 //!
-//! A server sends pages of its cache again and again: the CRC of a whole page stays beside the page ([`Buf::page_words`]), and is put
-//! behind the CRC of earlier bytes by arithmetic, without a look at the bytes.
+//! A server sends pages of its cache again and again: the CRC of a whole page stays beside the page
+//! ([`Buf::page_words`]), and is put behind the CRC of earlier bytes by arithmetic, without reading the
+//! bytes.
 
 use crc_fast::{CrcAlgorithm, Digest};
 use std::ops::Range;
@@ -22,7 +23,8 @@ impl Crc32c {
         self.0.update(bytes);
     }
 
-    /// As [`Self::update`] of a part of a buffer; whole pages that were sent before are not looked at again. Returns how many bytes were.
+    /// As [`Self::update`] of a part of a buffer; whole pages that were sent before are not read again.
+    /// Returns how many bytes were.
     pub fn update_shared(&mut self, whole: &Buf, range: Range<usize>) -> usize {
         let bytes = &whole[range.clone()];
         let Some(words) = whole.page_words_in(range) else {

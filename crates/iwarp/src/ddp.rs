@@ -211,8 +211,8 @@ impl ReadRequest {
         }
     }
 
-    /// The region that the read keeps busy until it is answered. A read of no bytes touches none: what it names as its source is not
-    /// checked (RFC 5040), and may belong to another stream.
+    /// The region that the read keeps busy until it is answered. A read of no bytes touches none: its
+    /// source is not checked (RFC 5040), and may belong to another stream.
     pub fn held_source(&self) -> Option<Stag> {
         (self.len_bytes > 0).then_some(self.source)
     }

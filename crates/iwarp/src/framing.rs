@@ -1,5 +1,5 @@
-//! FPDUs (RFC 5044 section 4): length, ULPDU, pad, CRC. Without markers: what a peer that asks for them is sent is made by
-//! [`crate::markers`].
+//! FPDUs (RFC 5044 section 4): length, ULPDU, pad, CRC. Without markers: [`crate::markers`] puts them
+//! in for a peer that asks for them.
 
 use crate::crc::Crc32c;
 use crate::ddp::{self, Header};
@@ -126,7 +126,7 @@ impl std::ops::AddAssign for Cut {
 }
 
 impl Place {
-    /// So many bytes of the parts from here on, as ranges of them.
+    /// This many bytes of the parts from here on, as ranges of them.
     fn ranges(self, parts: &[Buf], len: usize) -> impl Iterator<Item = (&Buf, Range<usize>)> {
         let (mut at, mut left) = (self.at, len);
         parts.get(self.part..).unwrap_or_default().iter().map_while(move |part| {
@@ -136,7 +136,7 @@ impl Place {
         })
     }
 
-    /// So many bytes further.
+    /// The place `len` bytes further.
     fn after(self, parts: &[Buf], len: usize) -> Self {
         let Self { mut part, mut at } = self;
         at += len;
@@ -169,7 +169,8 @@ impl Outgoing {
         self.next = from;
     }
 
-    /// The last body again, of which something is left, and what: its FPDUs are no longer in use.
+    /// Takes back the last body, of which something is left, and the place of the rest: its FPDUs are no
+    /// longer in use.
     pub(crate) fn take_back(&mut self) -> Option<(Payload, Place)> {
         Some((self.bodies.pop()?, self.next))
     }
@@ -178,7 +179,7 @@ impl Outgoing {
         self.bodies.last().map(Payload::parts).unwrap_or_default()
     }
 
-    /// How far the byte that comes so many after the next one lies behind the start of a page of its memory.
+    /// Distance of the byte `ahead` bytes after the next one from the start of its page of memory.
     pub(crate) fn behind_page(&self, ahead: usize) -> usize {
         let (parts, place) = (self.last_parts(), self.next.after(self.last_parts(), ahead));
         parts.get(place.part).map_or(0, |part| part.behind_page(place.at))
@@ -292,7 +293,7 @@ impl Outgoing {
         Some(out)
     }
 
-    /// Forgets what is in it, and keeps room for no more than so many FPDUs.
+    /// Forgets its content, and keeps memory for at most `fpdus_max` FPDUs.
     pub(crate) fn clear(&mut self, fpdus_max: usize) {
         if self.fpdus.capacity() > fpdus_max {
             *self = Self::default();

@@ -25,7 +25,7 @@ pub struct Markers {
 }
 
 impl Markers {
-    /// A stream that has come so many bytes past its first FPDU's beginning.
+    /// A stream that has come this many bytes past its first FPDU's beginning.
     pub fn at(position: u64) -> Self {
         let past = (position % INTERVAL_BYTES as u64) as usize;
         Self { until_next: if past == 0 { 0 } else { INTERVAL_BYTES - past } }

@@ -1,4 +1,4 @@
-//! Registered memory: what a peer may read and write, under which name.
+//! Registered memory: regions that a peer may read and write, by name.
 //!
 //! A region is bound to a protection domain and, if wished, to one stream (RFC 5042 section 6). Its name, the STag, is 24 random bits
 //! and an 8-bit key. Bytes come in and out as owned buffers: no pointer is ever handed to a peer's offset.
@@ -25,8 +25,8 @@ pub struct Access {
     pub remote_write: bool,
     /// The peer may end the registration by Send with Invalidate.
     pub remote_invalidate: bool,
-    /// Room without content, of which the owner looks only at what the peer wrote: bytes that the peer may write may change also if
-    /// it did not name them.
+    /// Memory without content, of which the owner reads only what the peer wrote: bytes that the peer may
+    /// write can also change without being named.
     pub unspecified_content: bool,
 }
 
@@ -34,7 +34,7 @@ enum Bytes {
     /// Never written while registered: read responses share it without a copy.
     Shared(Buf),
     Exclusive(BufMut),
-    /// Room of which nothing is used: it is allocated when the first byte is to be placed.
+    /// Memory of which nothing is used: it is allocated when the first byte is to be placed.
     Room {
         len_bytes: usize,
     },
@@ -55,7 +55,7 @@ pub struct Region {
     valid: bool,
     /// Inbound reads that still take bytes from it, or a placement under way.
     busy: u32,
-    /// Its owner let go of it while it was busy: it goes when it is not.
+    /// Whether its owner let go of it while it was busy: then it goes when it is not.
     abandoned: bool,
     /// Nothing was placed from here on.
     placed_end: usize,
@@ -126,8 +126,9 @@ impl Memory {
         self.insert(Region::new(Bytes::Exclusive(bytes), base, access, domain, stream), random)
     }
 
-    /// Registers room without content, as [`Self::register`] does: memory is taken when the first byte is placed. So what many requests
-    /// lend takes no more than what is under way, and that lies in the processor's cache.
+    /// Registers memory without content, as [`Self::register`] does: it is allocated when the first byte is
+    /// placed. So loans of many requests take no more than what is under way, and that lies in the
+    /// processor's cache.
     pub fn register_room(
         &mut self,
         len_bytes: usize,
@@ -295,7 +296,8 @@ impl Memory {
         }
     }
 
-    /// The bytes of a region, for its owner; `None` also while they are received into, and of room if nothing was placed.
+    /// The bytes of a region, for its owner; `None` while they are received into, and if memory without
+    /// content was never written.
     pub fn bytes(&self, stag: Stag) -> Option<&[u8]> {
         match &self.regions.get(&stag)?.bytes {
             Bytes::Shared(bytes) => Some(bytes),
@@ -347,7 +349,7 @@ impl Region {
         }
     }
 
-    /// Room becomes memory.
+    /// Allocates memory without content.
     fn allocate(&mut self) {
         if let Bytes::Room { len_bytes } = self.bytes {
             self.bytes = Bytes::Exclusive(BufMut::for_overwrite(len_bytes));

@@ -39,7 +39,7 @@ pub struct Enhanced {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartFrame {
     pub kind: FrameKind,
-    /// The sender requires markers in what it receives.
+    /// The sender requires markers in the stream that it receives.
     pub markers: bool,
     pub crc: bool,
     /// Replies only.

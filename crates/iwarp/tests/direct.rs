@@ -1,4 +1,5 @@
-//! Receives straight into registered memory: what was expected and came, what came instead, and what is never expected.
+//! Receives straight into registered memory: expected bytes that came, others that came instead, and
+//! bytes that are never expected.
 
 mod common;
 
@@ -39,7 +40,8 @@ fn write(pair: &mut Pair, target: Stag, at: usize, bytes: &[u8]) {
 /// The first FPDU of a long tagged message: length field, header, a page, CRC.
 const PAGE_FPDU_BYTES: usize = 2 + 14 + 4096 + 4;
 
-/// The first 30,000 bytes of a write of the whole region have come; what is lent for the rest.
+/// Delivers the first 30,000 bytes of a write of the whole region; returns the memory lent for the
+/// rest.
 fn lend_for_a_long_write(pair: &mut Pair, room: Stag) -> (Plan, BufMut) {
     write(pair, room, 0, &pattern(LEN, 3));
     let (client, server, now) = (&mut pair.client, &mut pair.server, pair.now);
@@ -75,7 +77,7 @@ fn a_long_write_into_room_and_a_long_read_are_received_in_place() {
 fn a_message_that_ends_before_its_room_leaves_nothing_behind_in_what_was_written_before() {
     let mut pair = pair(true, vec![30_000, 250_000]);
     let room = pair.server.bound_region(&vec![0; LEN], ROOM);
-    // The second half first: nothing of it may be taken for room when the first half comes.
+    // The second half first: nothing of it may be taken for space when the first half comes.
     let (first, second) = (pattern(130_000, 1), pattern(LEN - 200_000, 2));
     write(&mut pair, room, 200_000, &second);
     write(&mut pair, room, 0, &first);
@@ -122,7 +124,7 @@ fn a_region_let_go_of_while_it_is_received_into_goes_when_that_is_over() {
     assert!(server.memory.bytes(room).is_none());
     assert!(server.memory.deregister(room).is_err());
     assert!(!server.memory.is_valid(room));
-    // The peer goes on in memory that is gone: refused, and nothing of it is kept.
+    // The peer continues in memory that is gone: it is refused, and nothing is kept.
     let between = vec![0; plan.between_bytes() + 512];
     let first = PAGE_FPDU_BYTES + 16 + 61_440 - 30_000 + 20;
     server.connection.handle_planned(&plan, lent, &between, first, &mut server.memory, now);
@@ -313,7 +315,7 @@ fn room_is_never_read_by_a_peer() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Writes of any length and order into room, with messages between them: every byte that was named is what was written last.
+    /// Writes of any length and order into space, with messages between them: every byte that was named is what was written last.
     #[test]
     fn whatever_comes_instead_of_what_was_expected_every_named_byte_is_right(
         writes in proptest::collection::vec((0usize..LEN, 0usize..220_000, any::<bool>()), 1..12),
@@ -520,7 +522,7 @@ proptest! {
     }
 }
 
-/// A message whose first bytes tell its length, for [`told`].
+/// Makes a message whose first bytes announce its length, for [`told`].
 fn telling(told_bytes: usize, len_bytes: usize, seed: u8) -> Vec<u8> {
     let mut message = pattern(len_bytes, seed);
     for (byte, told) in message.iter_mut().zip((told_bytes as u32).to_be_bytes()) {
@@ -581,7 +583,7 @@ fn what_comes_behind_a_message_that_is_shorter_than_it_tells_is_never_taken_for_
         }
         pair.drive();
         assert!(received(&pair)[0] == first);
-        // A message that ended when an FPDU of it was expected has left with what came behind it.
+        // A message that ended when an FPDU of it was expected has left with the bytes behind it.
         let is_lost = len_bytes == 2 * 61_440;
         let expected = is_lost.then_some((false, TerminateCode::DDP_UNTAGGED_TOO_LONG));
         assert_eq!(pair.server.terminated, expected, "{len_bytes}");
@@ -655,7 +657,7 @@ fn a_plan_has_no_more_pieces_than_one_receive_takes_however_short_the_peers_fpdu
         };
         fpdu(header, &[], &message[at..at + len_bytes], true)
     };
-    // Its middle has FPDUs of four bytes: more such are expected of the next message.
+    // The first message ends in FPDUs of four bytes: such are expected of the next message too.
     let first = telling(20_008, 20_008, 1);
     let (server, now) = (&mut pair.server, pair.now);
     for (at, len_bytes) in [(0, 20_000), (20_000, 4), (20_004, 4)] {

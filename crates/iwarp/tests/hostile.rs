@@ -120,7 +120,7 @@ fn a_read_of_no_bytes_keeps_no_region_of_another_stream_busy() {
     let memory = &mut pair.server.memory;
     let theirs =
         memory.register(BufMut::zeroed(64), 0, Access::default(), DOMAIN, Some(StreamId(8)), 0x4242_4200);
-    // Its answer is not sent yet.
+    // The read's answer is not sent yet.
     pair.server.connection.handle_input(&read_request(1, theirs, 0, 0), memory, pair.now);
     let bytes = memory.deregister(theirs).expect("nobody uses it");
     assert_eq!(bytes.map(|bytes| bytes.len()), Some(64));

@@ -1,8 +1,10 @@
-//! What clients are told of the server's network interfaces (FSCTL_QUERY_NETWORK_INTERFACE_INFO, MS-SMB2 3.3.5.15.11).
+//! The server's network interfaces, as clients learn of them (FSCTL_QUERY_NETWORK_INTERFACE_INFO,
+//! MS-SMB2 3.3.5.15.11).
 //!
-//! Owns the rule which addresses are told, with which speed and capabilities. Promises: only addresses that a listener of the server
-//! can be reached at; no link-local ones, no loopback unless that is what is listened on; a speed only from a link that has one; RSS
-//! only if a device has several receive queues; RDMA only if an SMB Direct listener is there. Never changes an interface.
+//! Owns the rule for the addresses in that list, their speeds and capabilities. Promises: only
+//! addresses by which clients reach a listener of the server; no link-local ones, and loopback only if
+//! the server listens on it; a speed only from a link that has one; RSS only if a device has several
+//! receive queues; RDMA only if an SMB Direct listener is there. Never changes an interface.
 
 use smb::wire::{InterfaceCapabilities, NetworkInterface};
 use std::net::{IpAddr, SocketAddr};
@@ -10,15 +12,16 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use sys::InterfaceAddress;
 
-/// The folder in which the kernel tells of interfaces.
+/// The kernel's folder of interfaces.
 pub const SYSFS: &str = "/sys/class/net";
-/// Told if a link has no speed of its own or does not know it (virtual devices, loopback): so low that clients take any link
-/// of known speed first. Not zero: clients divide by it.
+/// Reported if a link has no speed of its own or does not know it (virtual devices, loopback): so low
+/// that clients take any link of known speed first. Not zero: clients divide by it.
 const SPEED_UNKNOWN: u64 = 10_000_000;
 /// Devices below devices: a VLAN on a bond in a bridge.
 const DEPTH_MAX: u32 = 8;
 
-/// An entry of the configuration's `smb.interfaces`: which addresses may be told, and what is better known than the kernel does.
+/// An entry of the configuration's `smb.interfaces`: addresses that clients may learn, and facts that
+/// override the kernel's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceRule {
     matches: Matches,
@@ -109,7 +112,7 @@ struct Link {
     bridge: bool,
 }
 
-/// The source of interfaces, and which of them may be told.
+/// The source of interfaces, and the rules for those that clients may learn.
 #[derive(Debug, Clone)]
 pub struct Interfaces {
     /// Addresses that SMB over TCP listens on.
@@ -122,7 +125,7 @@ pub struct Interfaces {
 }
 
 impl Interfaces {
-    /// Reads what clients are to be told now; empty if the system does not say.
+    /// Reads the interfaces that clients learn now; none if the system does not report them.
     pub fn read(&self) -> Vec<NetworkInterface> {
         match sys::interface_addresses() {
             Ok(addresses) => self.told(&addresses),
@@ -133,7 +136,7 @@ impl Interfaces {
         }
     }
 
-    /// Returns the interfaces to tell of for these addresses.
+    /// Returns the interfaces of these addresses for clients.
     fn told(&self, addresses: &[InterfaceAddress]) -> Vec<NetworkInterface> {
         let mut told: Vec<NetworkInterface> = Vec::new();
         for one in addresses {
@@ -145,7 +148,8 @@ impl Interfaces {
                 continue;
             }
             let link = link(&self.sysfs, &one.name, 0);
-            // A bridge without a port of its own to the outside leads to this machine's guests alone; who wants it told names it.
+            // A bridge without a port of its own to the outside leads to this machine's guests alone; an
+            // administrator who wants it shown names it.
             let named = rule.is_some() || self.smb.iter().any(|listener| listener.ip() == one.address);
             if link.bridge && !link.physical && !named {
                 continue;

@@ -1,7 +1,6 @@
-//! What the machine that the server runs on tells: what disks say of themselves, where they are, which interfaces clients reach, how much memory
-//! there is.
+//! The machine that the server runs on: health and places of disks, interfaces for clients, memory.
 //!
-//! Promises: it is looked at, and nothing but a slot's LED is changed. Never knows pools, volumes or connections.
+//! Promises: only reads; nothing but a slot's LED is changed. Never knows pools, volumes or connections.
 
 #![forbid(unsafe_code)]
 

@@ -18,7 +18,7 @@ const HELPER_PATIENCE: Duration = Duration::from_secs(5);
 /// The helper's longest answer is a line.
 const HELPER_ANSWER_BYTES_MAX: u64 = 512;
 
-/// Switches the LED if there is one, and tells what is known of the disk.
+/// Switches the LED if there is one, and returns the known facts of the disk.
 pub fn locate(path: &str, on: bool) -> LocatedDisk {
     locate_in(Path::new(BLOCK), Path::new(HELPER), path, on)
 }
@@ -128,7 +128,8 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::os::unix::net::UnixListener;
 
-    /// A disk `sdq` with a partition in a slot of an enclosure; gives the slot and the partition's node.
+    /// Makes a disk `sdq` with a partition in a slot of an enclosure; returns the slot and the partition's
+    /// node.
     fn disk_in_a_slot(root: &Path) -> (PathBuf, String) {
         let slot = root.join("enclosure/Slot 07");
         let disk = root.join("devices/sdq");

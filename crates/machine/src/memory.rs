@@ -1,18 +1,20 @@
-//! How much memory this machine, or the control group that this process is in, has; and how much of it the cache takes by default.
+//! Memory of this machine, or of the control group that this process is in; and the default size of the
+//! cache.
 //!
-//! Owns the reading of /proc and of the control group's limits. Never fails: what cannot be read limits nothing.
+//! Owns the reading of /proc and of the control group's limits. Never fails: an unreadable figure
+//! limits nothing.
 
 use std::path::Path;
 
 /// The cache takes a quarter of the memory by default.
 const CACHE_DIVISOR: u64 = 4;
-/// At least, and at most, so much by default.
+/// Bounds of the default.
 const CACHE_BYTES_LEAST: u64 = 64 << 20;
 const CACHE_BYTES_MOST: u64 = 64 << 30;
 /// The default if nothing is known of the memory.
 const CACHE_BYTES_UNKNOWN: u64 = 256 << 20;
 
-/// RAM for cached reads and buffered writes if the administrator does not say.
+/// RAM for cached reads and buffered writes by default.
 pub fn default_cache_bytes() -> u64 {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let group = group_limit_bytes(&read("/proc/self/cgroup"), |path| std::fs::read_to_string(path).ok());

@@ -1,8 +1,12 @@
-//! In which places of this machine a file may be a disk.
+//! Places of this machine in which a file may be a disk.
 //!
-//! Devices are chosen by all who may add disks. Files are another matter: the server makes them or overwrites what is in them, with its own
-//! rights, which may be root's. Promises: no file of the server itself and none of the operating system becomes a disk, and none in a directory
-//! that strangers can change; an operator uses files in no other directories than the configuration names. Blocks: asks file systems.
+//! Any caller who may add disks chooses devices freely. Files are another matter: the server makes or
+//! overwrites them, with its own rights, which may be root's. Promises: no file of the server itself
+//! and none of the operating system becomes a disk, none that strangers can write or that has another
+//! name, and none in a directory that strangers can change; an operator uses files in no other
+//! directories than the configured ones, and strangers can change none on the way from these down to
+//! the file. A file's path that passed has no links, so that it leads to the same file when it is
+//! opened. Blocks: asks file systems.
 
 use api::{ApiError, ErrorKind, Role};
 use rustix::process::{getegid, geteuid};
@@ -10,13 +14,14 @@ use std::fs::{DirBuilder, Metadata};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
-/// Of the server's data directory: where `quickstart` keeps its disks.
+/// Folder of the data directory in which `quickstart` keeps its disks.
 const OWN_DISKS: &str = "disks";
-/// Of the operating system: what lies there is read as configuration, run or not stored at all. `/dev/shm` holds ordinary files.
+/// Directories of the operating system: files there are read as configuration, run or not stored at
+/// all. `/dev/shm` holds ordinary files.
 const SYSTEM: [&str; 12] =
     ["/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr"];
 const SYSTEM_SPOOL: &str = "/var/spool";
-/// As Linux has it (PATH_MAX, with the zero at its end).
+/// Linux' limit (PATH_MAX, with the zero at its end).
 const PATH_BYTES_MAX: usize = 4095;
 const SHARED_MEMORY: &str = "/dev/shm";
 
@@ -25,18 +30,19 @@ const SHARED_MEMORY: &str = "/dev/shm";
 pub struct DiskPlaces {
     /// The server's data directory.
     pub data: PathBuf,
-    /// Of the configuration (`disks.directories`); none: an administrator names any.
+    /// Configured directories (`disks.directories`); none: an administrator may use any.
     pub directories: Vec<PathBuf>,
     /// Files that the configuration names for something else.
     pub taken: Vec<PathBuf>,
 }
 
 impl DiskPlaces {
-    /// Refuses a path at which `role` may use no disk. `is_new`: the server would make the file.
+    /// Refuses a path at which `role` may use no disk. `is_new`: the server would make the file. Returns the path to use: a file's without links, a
+    /// device's as it is given.
     ///
     /// # Errors
     /// `Forbidden` if an administrator may; else why nobody may.
-    pub fn check(&self, path: &Path, is_new: bool, role: Role) -> Result<(), ApiError> {
+    pub fn check(&self, path: &Path, is_new: bool, role: Role) -> Result<PathBuf, ApiError> {
         let shown = path.display();
         let invalid = |why: String| Err(ApiError::new(ErrorKind::Invalid, why));
         let found = match std::fs::metadata(path) {
@@ -50,7 +56,7 @@ impl DiskPlaces {
             }
         };
         if found.as_ref().is_some_and(|found| found.file_type().is_block_device()) {
-            return Ok(());
+            return Ok(path.to_owned());
         }
         if found.is_some_and(|found| !found.is_file()) {
             return invalid(format!("{shown} is neither a file nor a block device"));
@@ -60,7 +66,7 @@ impl DiskPlaces {
         };
         let real = match path.canonicalize() {
             Ok(real) => real,
-            // It is to be made: a link that leads nowhere is not followed then.
+            // The file is new: a link that leads nowhere is not followed then.
             Err(_) => match self.made(parent).canonicalize() {
                 Ok(parent) => parent.join(name),
                 Err(error) => {
@@ -68,7 +74,8 @@ impl DiskPlaces {
                 }
             },
         };
-        self.check_file(&real, role)
+        self.check_file(&real, role)?;
+        Ok(real)
     }
 
     /// The directory in which a file is to be made; the data directory's own for disks comes with its first one.
@@ -81,7 +88,7 @@ impl DiskPlaces {
 
     /// `real`: without links.
     fn check_file(&self, real: &Path, role: Role) -> Result<(), ApiError> {
-        let (shown, directory) = (real.display(), real.parent().unwrap_or(Path::new("/")));
+        let shown = real.display();
         let invalid = |why: String| Err(ApiError::new(ErrorKind::Invalid, why));
         if self.is_own(real) {
             return invalid(format!(
@@ -89,7 +96,8 @@ impl DiskPlaces {
             ));
         }
         let named = self.directories.iter().filter_map(|named| named.canonicalize().ok());
-        let is_named = named.into_iter().any(|named| real.starts_with(named));
+        let named = named.into_iter().find(|named| real.starts_with(named));
+        let is_named = named.is_some();
         if !is_named && role < Role::Administrator {
             return Err(ApiError::new(
                 ErrorKind::Forbidden,
@@ -109,17 +117,7 @@ impl DiskPlaces {
                 "{shown} lies in a directory of the operating system: name another one, or name it in disks.directories of the configuration"
             ));
         }
-        let found = std::fs::metadata(directory).map_err(|error| {
-            ApiError::new(ErrorKind::Invalid, format!("{} cannot be looked at: {error}", directory.display()))
-        })?;
-        match foreign_writers(&found) {
-            None => Ok(()),
-            Some(who) => invalid(format!(
-                "{shown} lies in {}, which {who} can change: disks' files lie in directories that root or the server's user owns and \
-                 nobody else writes to (chown, chmod go-w)",
-                directory.display()
-            )),
-        }
+        demand_own(real, named.as_deref().or(real.parent()))
     }
 
     fn real_data(&self) -> PathBuf {
@@ -139,20 +137,61 @@ fn is_of_system(real: &Path) -> bool {
     is_below(&SYSTEM) && !is_below(&[SHARED_MEMORY]) || is_below(&[SYSTEM_SPOOL])
 }
 
-/// Names those who, beside root and the server's user, can make, rename and remove files in a directory; `None`: nobody.
-fn foreign_writers(directory: &Metadata) -> Option<String> {
-    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-    if ![0, user].contains(&directory.uid()) {
-        return Some(format!("the user {}", directory.uid()));
+/// Refuses a file that strangers can write, and one below `top` that they can exchange. `real`: without links; the file may not be there yet.
+fn demand_own(real: &Path, top: Option<&Path>) -> Result<(), ApiError> {
+    let shown = real.display();
+    let invalid = |why: String| Err(ApiError::new(ErrorKind::Invalid, why));
+    if let Ok(file) = std::fs::symlink_metadata(real) {
+        if file.nlink() > 1 {
+            return invalid(format!(
+                "{shown} has another name, and may be something else by that: copy it (cp)"
+            ));
+        }
+        if let Some(who) = foreign_writers(real, &file) {
+            return invalid(format!(
+                "{shown} is a file that {who} can change: root or the server's user owns a disk's file, and nobody else writes to \
+                 it (chown, chmod go-w)"
+            ));
+        }
     }
-    if directory.mode() & 0o002 != 0 {
-        return Some("everybody".to_owned());
+    let ways =
+        real.ancestors().skip(1).take_while(|directory| top.is_some_and(|top| directory.starts_with(top)));
+    for directory in ways {
+        let found = std::fs::symlink_metadata(directory).map_err(|error| {
+            ApiError::new(ErrorKind::Invalid, format!("{} cannot be looked at: {error}", directory.display()))
+        })?;
+        if let Some(who) = foreign_writers(directory, &found) {
+            return invalid(format!(
+                "{shown} lies in {}, which {who} can change: disks' files lie in directories that root or the server's user owns and \
+                 nobody else writes to (chown, chmod go-w)",
+                directory.display()
+            ));
+        }
     }
-    let is_open_to_group = directory.mode() & 0o020 != 0 && ![0, group].contains(&directory.gid());
-    is_open_to_group.then(|| format!("the group {}", directory.gid()))
+    Ok(())
 }
 
-/// A path as a caller gives it.
+/// Names those who, beside root and the server's user, can write a file, or make, rename and remove files in a directory; `None`: nobody.
+fn foreign_writers(path: &Path, found: &Metadata) -> Option<String> {
+    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+    if ![0, user].contains(&found.uid()) {
+        return Some(format!("the user {}", found.uid()));
+    }
+    if found.mode() & 0o002 != 0 {
+        return Some("everybody".to_owned());
+    }
+    if found.mode() & 0o020 == 0 {
+        return None;
+    }
+    // With an access list these bits are the most that anybody in it may do.
+    let mut list = [0_u8; 0];
+    if rustix::fs::lgetxattr(path, "system.posix_acl_access", &mut list).is_ok_and(|bytes| bytes > 0) {
+        return Some("somebody on its access list (getfacl)".to_owned());
+    }
+    (![0, group].contains(&found.gid())).then(|| format!("the group {}", found.gid()))
+}
+
+/// Parses a caller's path.
 ///
 /// # Errors
 /// It does not begin at the root, holds `..`, or is longer than any.
@@ -169,10 +208,10 @@ pub fn absolute(text: &str) -> Result<PathBuf, ApiError> {
     })
 }
 
-/// Several of them.
+/// Parses several paths.
 ///
 /// # Errors
-/// As [`absolute`].
+/// Errors of [`absolute`].
 pub fn absolute_all(given: &[String]) -> Result<Vec<PathBuf>, ApiError> {
     given.iter().map(|text| absolute(text)).collect()
 }
@@ -187,7 +226,7 @@ pub fn leads_to(path: &Path, other: &Path) -> bool {
     path.zip(other).is_some_and(|(whole, part)| whole.starts_with("/dev/") && is_partition_of(part, whole))
 }
 
-/// By the names that the kernel gives: `sdb1` is of `sdb`, `nvme0n1p1` of `nvme0n1`.
+/// Compares the kernel's names: `sdb1` is of `sdb`, `nvme0n1p1` of `nvme0n1`.
 fn is_partition_of(part: &str, whole: &str) -> bool {
     let number = part.strip_prefix(whole).map(|number| number.strip_prefix('p').unwrap_or(number));
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
@@ -271,6 +310,40 @@ mod tests {
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
         assert_eq!(bench.refusal(&bench.at("srv/x"), Role::Administrator), None);
         assert_eq!(bench.refusal(&bench.at("none/x"), Role::Administrator), Some(ErrorKind::Invalid));
+    }
+
+    #[test]
+    fn a_file_that_others_write_exchange_or_know_by_another_name_is_no_disk() {
+        let mut bench = Bench::new();
+        bench.places.directories.push(bench.at("srv"));
+        let mode = |name: &str, mode| {
+            fs::set_permissions(bench.at(name), fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let is_refused =
+            |name: &str| bench.refusal(&bench.at(name), Role::Operator) == Some(ErrorKind::Invalid);
+        fs::create_dir(bench.at("srv/open")).unwrap();
+        fs::create_dir(bench.at("srv/open/own")).unwrap();
+        fs::write(bench.at("srv/open/own/disk"), "").unwrap();
+        for (of_open, refused) in [(0o755, false), (0o777, true)] {
+            mode("srv/open", of_open);
+            assert_eq!((is_refused("srv/open/own/new"), is_refused("srv/open/own/disk")), (refused, refused));
+        }
+        fs::write(bench.at("srv/disk"), "").unwrap();
+        mode("srv/disk", 0o666);
+        assert!(is_refused("srv/disk"), "everybody writes it");
+        mode("srv/disk", 0o644);
+        assert!(!is_refused("srv/disk"));
+        fs::hard_link(bench.at("srv/disk"), bench.at("data/mutes.json")).unwrap();
+        assert!(is_refused("srv/disk"), "it is the server's own by another name");
+    }
+
+    #[test]
+    fn a_file_is_used_by_the_path_that_was_looked_at() {
+        let bench = Bench::new();
+        fs::create_dir(bench.at("srv/there")).unwrap();
+        symlink(bench.at("srv/there"), bench.at("link")).unwrap();
+        let used = bench.places.check(&bench.at("link/disk"), true, Role::Administrator).unwrap();
+        assert_eq!(used, bench.at("srv/there").canonicalize().unwrap().join("disk"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Devices that say that they will fail soon.
+//! Devices that predict their failure.
 
 use api::model::{DeviceHealth, Disk, Health, HealthIssue};
 

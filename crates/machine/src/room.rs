@@ -1,6 +1,7 @@
-//! The room on the file systems that the data directory and etcd's data lie on: looked at once a second, and told before it is gone.
+//! Free space on the file systems of the data directory and of etcd's data: checked once a second, and
+//! reported before it runs out.
 //!
-//! Promises: looking holds nothing up, however long the file system takes.
+//! Promises: a check delays nothing, however slow the file system is.
 
 use api::model::{Health, HealthIssue};
 use rustix::fs::statvfs;
@@ -11,18 +12,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use types::size::show_size;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// etcd makes each file of its log with 64 MB in advance, and ends if there is no room for it.
+/// etcd allocates 64 MB in advance for each file of its log, and ends if there is no space for it.
 const ETCD_NEEDS_BYTES: u64 = 64 << 20;
-/// The records of a single server, the history and the audit log take a few mebibytes; of a small file system less is left.
+/// The records of a single server, the history and the audit log take a few mebibytes; a small file
+/// system keeps less free.
 const NEEDS_BYTES: u64 = 16 << 20;
 const SMALL_PART: u64 = 32;
-/// With less than so many times what is needed it is told that room runs short.
+/// Factor of the needed bytes below which a warning says that space runs short.
 const SHORT: u64 = 4;
 
 /// Where etcd's data are, below the data directory.
 const ETCD: &str = "cluster/etcd";
 
-/// What the last look found.
+/// Findings of the last check.
 #[derive(Default)]
 pub struct DataRoom(Mutex<Vec<HealthIssue>>);
 
@@ -48,12 +50,13 @@ struct Room {
     path: PathBuf,
     size_bytes: u64,
     available_bytes: u64,
-    /// No file can be made, whatever room there is.
+    /// Whether no file can be made, although there may be space.
     lacks_inodes: bool,
 }
 
 impl Room {
-    /// Looks at the file system that a directory lies on; `None`: it cannot be looked at. Blocks as long as the file system does.
+    /// Reads the state of the file system that a directory lies on; `None`: it cannot be read. Blocks as
+    /// long as the file system does.
     fn look(path: &Path) -> Option<Self> {
         let found = statvfs(path).ok()?;
         Some(Self {
@@ -80,7 +83,7 @@ struct Place {
 }
 
 impl Place {
-    /// The room without which the server cannot keep its records.
+    /// Bytes without which the server cannot keep its records.
     fn needed_bytes(&self) -> u64 {
         match self.has_etcd {
             true => ETCD_NEEDS_BYTES,
@@ -88,7 +91,7 @@ impl Place {
         }
     }
 
-    /// Judges the room. What was `told` is told until there is a quarter more than that.
+    /// Judges the free space. An issue that was `told` stays until there is a quarter more than its limit.
     fn health(&self, told: Option<Health>) -> Option<Health> {
         let is_below = |bytes: u64, level: Health| {
             let limit = if told >= Some(level) { bytes + bytes / 4 } else { bytes };
@@ -148,7 +151,7 @@ fn places(data: &Path) -> Vec<Place> {
     own.into_iter().chain(apart).collect()
 }
 
-/// Looks until the task is dropped.
+/// Checks until the task is dropped.
 pub async fn watch(data: PathBuf, room: Arc<DataRoom>) {
     loop {
         let data = data.clone();

@@ -1,9 +1,9 @@
-//! The state that devices report of themselves (SMART, NVMe): smartmontools' `smartctl` is asked, or the files are read in which a timer of
-//! the system put it.
+//! Devices' own health reports (SMART, NVMe), from smartmontools' `smartctl`, or from files that a
+//! timer of the system writes.
 //!
-//! To ask a device takes rights that the service does without, so `packaging/cenote-smart.timer` has root ask and leave the answers in
-//! [`ANSWERS`]; a server that runs as root asks by itself. Promises: never on the data plane's thread; a device that does not answer
-//! holds up nothing but the next question to it.
+//! To ask a device takes rights that the service does without, so `packaging/cenote-smart.timer` has
+//! root ask and leave the answers in [`ANSWERS`]; a server that runs as root asks by itself. Promises:
+//! never on the data plane's thread; a device that does not answer delays only the next question to it.
 
 use api::Management;
 use api::model::DeviceHealth;
@@ -22,16 +22,16 @@ use tokio::sync::oneshot;
 const ANSWERS: &str = "/run/cenote-smart";
 /// The timer leaves new ones every ten minutes.
 const ANSWER_AGE_MAX: Duration = Duration::from_secs(3600);
-/// A device is asked so often; none of the figures changes faster.
+/// Interval between questions to a device; none of its figures changes faster.
 const ASK_EVERY: Duration = Duration::from_secs(600);
-/// New disks are looked for so often.
+/// Interval between checks for new disks.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// A disk that is busy answers within a second or two.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// By the disk's path.
+    /// Health by the disk's path.
     known: BTreeMap<String, DeviceHealth>,
     asked_at: BTreeMap<String, Instant>,
     /// Not answered yet.
@@ -43,7 +43,7 @@ struct Inner {
 pub struct DeviceHealths(Mutex<Inner>);
 
 impl DeviceHealths {
-    /// Of the device that the disk at this path is on.
+    /// Health of the device that the disk at this path is on.
     pub fn of(&self, path: &str) -> Option<DeviceHealth> {
         self.lock().known.get(path).copied()
     }
@@ -52,7 +52,7 @@ impl DeviceHealths {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Paths to be asked about now; they count as being asked.
+    /// Takes the paths that are due; they count as being asked.
     fn take_due(&self, paths: impl Iterator<Item = String>) -> Vec<String> {
         let mut inner = self.lock();
         let now = Instant::now();
@@ -77,7 +77,7 @@ impl DeviceHealths {
     }
 }
 
-/// Asks the devices of all disks, now and then, until the task is dropped.
+/// Asks the devices of all disks, at intervals, until the task is dropped.
 pub async fn watch(healths: Arc<DeviceHealths>, management: Arc<dyn Management>) {
     loop {
         if let Ok(snapshot) = management.figures().await {
@@ -99,7 +99,7 @@ pub async fn watch(healths: Arc<DeviceHealths>, management: Arc<dyn Management>)
     }
 }
 
-/// `None`: a file, or a device that does not say.
+/// `None`: a file, or a device without a report.
 fn ask(path: &Path) -> Option<DeviceHealth> {
     let device = match partition::whole_device_of(path) {
         Some(whole) => whole,
@@ -118,8 +118,9 @@ fn left_answer(path: &Path) -> Option<Vec<u8>> {
     (age < ANSWER_AGE_MAX).then(|| std::fs::read(path).ok())?
 }
 
-/// Its status tells of the device's health too: only what it says counts. A disk that sleeps is not woken. One that says nothing within
-/// `patience` is ended, so that a device that hangs is asked again later, by one process at a time.
+/// Runs smartctl, whose output alone counts: its exit status reports the device's health too. Does not
+/// wake a disk that sleeps. Ends a run without answer within `patience`, so that a device that hangs is
+/// asked again later, by one process at a time.
 fn smartctl(program: &Path, device: &Path, patience: Duration) -> Option<Vec<u8>> {
     let mut child = Command::new(program)
         .args(["--json=c", "--all", "--log=devstat", "--nocheck=standby"])
@@ -141,7 +142,7 @@ fn smartctl(program: &Path, device: &Path, patience: Duration) -> Option<Vec<u8>
         // One that waits in the kernel for the device ends when that does.
         let _ = child.kill();
     }
-    // Until then nobody else is to ask: this thread waits, and holds up nothing.
+    // This thread waits for the end, and delays nothing: nobody else may ask the device until then.
     let _ = child.wait();
     text
 }
@@ -183,7 +184,7 @@ fn parse(answer: &Value) -> Option<DeviceHealth> {
     (found != DeviceHealth::default()).then_some(found)
 }
 
-/// Of the ATA device statistics log (ACS-4).
+/// A value of the ATA device statistics log (ACS-4).
 fn statistic(answer: &Value, name: &str) -> Option<u64> {
     let pages = answer.pointer("/ata_device_statistics/pages")?.as_array()?;
     let entries = pages.iter().filter_map(|page| page.get("table")?.as_array()).flatten();
@@ -191,8 +192,8 @@ fn statistic(answer: &Value, name: &str) -> Option<u64> {
     named.next()?.get("value")?.as_u64()
 }
 
-/// Attributes that makers agree on: reported uncorrectable (187), pending (197) and offline uncorrectable (198) sectors, which count the
-/// same sectors in different ways.
+/// Returns the largest of the attributes that makers agree on: reported uncorrectable (187), pending
+/// (197) and offline uncorrectable (198) sectors, which count the same sectors in different ways.
 fn ata_media_errors(answer: &Value) -> Option<u64> {
     let table = answer.pointer("/ata_smart_attributes/table")?.as_array()?;
     let counts = table.iter().filter_map(|attribute| {

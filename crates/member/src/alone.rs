@@ -1,19 +1,20 @@
 //! A server whose certificate has ended makes itself another one.
 //!
-//! A certificate whose time is over lets nobody in: not to etcd, where the records are by which it would be renewed. So a server keeps the authority's
-//! key, sealed, beside its own files, and makes itself a certificate by that. Its key pair and its number stay what they are. etcd takes such a
-//! certificate, as it is the authority's; the other servers do when it is on record, which is the first thing that the server sees to (`renewal`).
+//! A certificate whose time is over lets nobody in: not to etcd either, which has the records that its
+//! renewal needs. So a server keeps the authority's key, sealed, beside its own files, and makes itself a
+//! certificate by that. Its key pair and its number stay. etcd takes such a certificate, as it is the
+//! authority's; the other servers do when it is on record, which is the server's first step (`renewal`).
 
-use cluster::admission::proof_context;
-use cluster::authority::{Authority, NodeKey, Unrecorded, certificate_ends_unix_s, is_good};
-use cluster::clock::unix_now_s;
-use cluster::identity::{Identity, IdentityError};
+use crate::admission::proof_context;
+use crate::identity::{Identity, IdentityError};
+use records::clock::unix_now_s;
 use std::path::Path;
+use trust::authority::{Authority, NodeKey, Unrecorded, certificate_ends_unix_s, is_good};
 
-/// Who the server of a data directory is in its cluster, with a certificate whose time is not over.
+/// Opens the identity of a data directory's server in its cluster, with a certificate whose time is not over.
 ///
 /// # Errors
-/// [`IdentityError`]. That a certificate cannot be renewed is told in the log, and is in the way of what needs one.
+/// [`IdentityError`]. A certificate that cannot be renewed is only logged: its users fail later.
 pub fn open_identity(data: &Path) -> Result<Option<Identity>, IdentityError> {
     let Some(mut identity) = Identity::open(data)? else { return Ok(None) };
     if let Err(why) = renew_if_ended(&mut identity, unix_now_s()) {

@@ -1,13 +1,13 @@
-//! What this server tells a cluster of itself.
+//! This server's description of itself for a cluster.
 
-use cluster::admission::{Applicant, EtcdAddresses};
-use cluster::authority::ProvenKey;
-use cluster::clock::unix_now_s;
-use cluster::etcd::process::free_ports;
+use crate::admission::{Applicant, EtcdAddresses};
+use etcd::process::free_ports;
+use records::clock::unix_now_s;
 use std::net::{IpAddr, SocketAddr};
+use trust::authority::ProvenKey;
 use uuid::Uuid;
 
-/// What the configuration says of this server's part in a cluster.
+/// This server's part in a cluster, as configured.
 #[derive(Debug, Clone)]
 pub struct ClusterKeys {
     /// `server.name`.
@@ -23,7 +23,7 @@ pub struct ClusterKeys {
     pub api: SocketAddr,
     pub rack: String,
     pub chassis: String,
-    /// It votes only: it has no SMB server.
+    /// Whether the server only votes, without an SMB server.
     pub is_witness: bool,
     /// `cluster.etcd` names an etcd that somebody else runs.
     pub uses_other_etcd: bool,
@@ -31,7 +31,7 @@ pub struct ClusterKeys {
 
 impl ClusterKeys {
     /// # Errors
-    /// What is missing in the configuration.
+    /// The missing setting of the configuration.
     pub fn listen(&self) -> Result<SocketAddr, String> {
         self.listen.ok_or_else(|| {
             "this server has no address for a cluster: set cluster.listen to ADDRESS:9447 in its configuration, with an address by \
@@ -50,7 +50,7 @@ impl ClusterKeys {
     }
 
     /// # Errors
-    /// What is missing in the configuration.
+    /// The missing setting of the configuration.
     pub fn applicant(&self, key: ProvenKey, etcd: Option<EtcdAddresses>) -> Result<Applicant, String> {
         let listen = self.listen()?;
         let addresses = self.reachable(listen);
@@ -98,10 +98,10 @@ fn reached_at(socket: SocketAddr, addresses: &[IpAddr]) -> Option<SocketAddr> {
 pub const ETCD_CLIENT_PORT: u16 = 9448;
 pub const ETCD_PEER_PORT: u16 = 9449;
 
-/// Where a member of etcd can listen at that address: at the usual ports, or at others if these are taken.
+/// Finds ports for a member of etcd at that address: the usual ones, or others if these are taken.
 ///
 /// # Errors
-/// Those of the sockets.
+/// Errors of the sockets.
 pub fn free_etcd_ports(ip: IpAddr) -> std::io::Result<EtcdAddresses> {
     let is_free = |port| std::net::TcpListener::bind((ip, port)).is_ok();
     let (peer, client) = match is_free(ETCD_PEER_PORT) && is_free(ETCD_CLIENT_PORT) {

@@ -2,9 +2,8 @@
 
 use crate::preflight::Seen;
 use crate::tls::{ClusterTlsError, member_name};
-use cluster::authority::Fingerprint;
-use cluster::nodes::NodeRecord;
-use cluster::wire::{Ask, Facts, Target, Tell, receive, send};
+use crate::wire::{Ask, Facts, Target, Tell, receive, send};
+use records::nodes::NodeRecord;
 use rustls::ClientConfig;
 use std::io;
 use std::net::SocketAddr;
@@ -12,12 +11,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use trust::authority::Fingerprint;
 
-/// How long a server that is looked at may take to answer.
+/// Timeout of a server's answer about itself, for displays.
 pub(crate) const LOOK_TIMEOUT: Duration = Duration::from_millis(700);
 
-/// How long a connection to it may take, on whatever is asked then.
+/// Timeout of a connection to a server, before any question.
 pub(crate) const REACH_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long it may take to show that it answers questions, before it is told to change something.
+pub(crate) const PROOF_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a server did not answer.
 #[derive(Debug, thiserror::Error)]
@@ -34,13 +38,13 @@ pub enum AskError {
     Rubbish { address: SocketAddr, source: io::Error },
     #[error(transparent)]
     Tls(#[from] ClusterTlsError),
-    /// It answered, and said no.
+    /// Answered, and refused.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Asks a server of this cluster at its recorded address. A question may hold secrets, so it leaves only when that server's certificate
-/// was shown: another server of the cluster at this address learns nothing.
+/// Asks a server of this cluster at its recorded address. A question may hold secrets, so it leaves
+/// only after that server's certificate was shown: another server at this address learns nothing.
 ///
 /// # Errors
 /// [`AskError`].
@@ -54,7 +58,8 @@ pub async fn ask_node(
     exchange_with(tls, node.cluster, is_node, question, within).await.map(|(told, _)| told)
 }
 
-/// Asks whichever server of the cluster is at an address, once; the whole exchange is over after `within`. Answers also who answered.
+/// Asks the server of the cluster at an address, any of them, once; the whole exchange ends after
+/// `within`. Returns also the certificate that it showed.
 ///
 /// # Errors
 /// [`AskError`].
@@ -67,6 +72,40 @@ pub async fn ask(
     exchange_with(tls, address, |_| true, question, within).await
 }
 
+/// A change that another server was asked for and did not confirm.
+#[derive(Debug)]
+pub(crate) struct Unanswered {
+    pub error: AskError,
+    /// Whether the server did not get the request, or refused it, so that nothing was changed.
+    pub is_untold: bool,
+}
+
+/// Has a server of this cluster change something, as [`ask_node`]. The request leaves only after the
+/// server has answered another question on the same connection within `proof`: a server that takes
+/// connections and answers nothing fails soon, and has changed nothing.
+pub(crate) async fn have_done(
+    tls: Arc<ClientConfig>,
+    node: &NodeRecord,
+    change: &Ask,
+    (proof, within): (Duration, Duration),
+) -> Result<Tell, Unanswered> {
+    let address = node.cluster;
+    let is_node = |shown: Fingerprint| node.has_certificate(&shown.to_string());
+    let untold = |error| Unanswered { error, is_untold: true };
+    let proven = async {
+        let (mut stream, _) = reach(tls, address, is_node, proof).await?;
+        // This question changes nothing and needs no disk; any answer will do.
+        let _: Tell = exchange(&mut stream, address, &Ask::Standing, proof).await?;
+        Ok(stream)
+    };
+    let mut stream = proven.await.map_err(untold)?;
+    match exchange(&mut stream, address, change, within).await {
+        Ok(Tell::Refused { reason }) => Err(untold(AskError::Refused(reason))),
+        Ok(told) => Ok(told),
+        Err(error) => Err(Unanswered { error, is_untold: false }),
+    }
+}
+
 async fn exchange_with(
     tls: Arc<ClientConfig>,
     address: SocketAddr,
@@ -74,34 +113,53 @@ async fn exchange_with(
     question: &Ask,
     within: Duration,
 ) -> Result<(Tell, Fingerprint), AskError> {
-    let exchange = async {
-        // However long the answer may take: a port that drops packets costs this, and not the minutes that TCP tries for.
-        let reaching = within.min(REACH_TIMEOUT);
-        let silent = |_| AskError::Silent { address, within: reaching };
-        let reached = async {
-            let stream = TcpStream::connect(address).await;
-            let stream = stream.map_err(|source| AskError::Unreachable { address, source })?;
-            let stream = TlsConnector::from(tls).connect(member_name(), stream).await;
-            stream.map_err(|source| AskError::Stranger { address, source })
-        };
-        let mut stream = tokio::time::timeout(reaching, reached).await.map_err(silent)??;
-        let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-        let who = certificate.map(|certificate| Fingerprint::of(certificate)).ok_or_else(|| {
-            AskError::Stranger { address, source: io::Error::other("it shows no certificate") }
-        })?;
-        if !is_wanted(who) {
-            return Err(AskError::Another(address));
-        }
-        let rubbish = |source| AskError::Rubbish { address, source };
-        send(&mut stream, question).await.map_err(rubbish)?;
-        let told = receive(&mut stream, within).await.map_err(rubbish)?;
-        Ok((told, who))
+    let exchanged = async {
+        let (mut stream, who) = reach(tls, address, is_wanted, within).await?;
+        Ok((exchange(&mut stream, address, question, within).await?, who))
     };
-    let told = tokio::time::timeout(within, exchange).await;
+    let told = tokio::time::timeout(within, exchanged).await;
     match told.map_err(|_| AskError::Silent { address, within })? {
         Ok((Tell::Refused { reason }, _)) => Err(AskError::Refused(reason)),
         other => other,
     }
+}
+
+/// Connects to whom `is_wanted`.
+async fn reach(
+    tls: Arc<ClientConfig>,
+    address: SocketAddr,
+    is_wanted: impl Fn(Fingerprint) -> bool,
+    within: Duration,
+) -> Result<(TlsStream<TcpStream>, Fingerprint), AskError> {
+    // However long the answer may take: a port that drops packets costs this, and not the minutes that TCP tries for.
+    let reaching = within.min(REACH_TIMEOUT);
+    let reached = async {
+        let stream = TcpStream::connect(address).await;
+        let stream = stream.map_err(|source| AskError::Unreachable { address, source })?;
+        let stream = TlsConnector::from(tls).connect(member_name(), stream).await;
+        stream.map_err(|source| AskError::Stranger { address, source })
+    };
+    let silent = |_| AskError::Silent { address, within: reaching };
+    let stream = tokio::time::timeout(reaching, reached).await.map_err(silent)??;
+    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let who = certificate.map(|certificate| Fingerprint::of(certificate));
+    let who = who
+        .ok_or_else(|| AskError::Stranger { address, source: io::Error::other("it shows no certificate") })?;
+    if is_wanted(who) { Ok((stream, who)) } else { Err(AskError::Another(address)) }
+}
+
+async fn exchange(
+    stream: &mut TlsStream<TcpStream>,
+    address: SocketAddr,
+    question: &Ask,
+    within: Duration,
+) -> Result<Tell, AskError> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::TimedOut => AskError::Silent { address, within },
+        _ => AskError::Rubbish { address, source },
+    };
+    send(stream, question).await.map_err(failed)?;
+    receive(stream, within).await.map_err(failed)
 }
 
 /// Asks one server for its facts.

@@ -1,17 +1,22 @@
-//! What the API asks of the cluster, carried out.
+//! Carries out the API's requests on the cluster.
 //!
-//! Promises: changes of the cluster happen one at a time, and what was begun is done whether or not somebody waits; who joins starts again as a part of
-//! the cluster, by [`ClusterControl`]'s signal; who founds one serves on; what is refused changed nothing, or what it had begun is taken back. Never decides
-//! who is let in: `cluster::admission` does.
+//! Promises: changes of the cluster happen one at a time, and complete even if the client disconnects.
+//! A server that joins starts again as a part of the cluster, by [`ClusterControl`]'s signal; one that
+//! founds a cluster serves on. A refused request has changed nothing, or its steps were taken back.
+//! Never decides admission: `crate::admission` does.
 
+use crate::admission::{self, Admitted, EtcdAddresses, Refused, proof_context};
 use crate::applicant::{ClusterKeys, free_etcd_ports};
 use crate::asking::{AskError, LOOK_TIMEOUT, ask, ask_node, clock_ms, see, target_of};
 use crate::credentials::Credentials;
 use crate::engine::{Engine, unfounded};
 use crate::failure::{ControlError, conflict, internal, off_the_loop, refused};
 use crate::guesses::Guesses;
+use crate::handing_on::hand_on;
 use crate::hearing::hear;
+use crate::identity::{self, Facts as IdentityFacts, Identity, Papers};
 use crate::issues::Issues;
+use crate::join_token::{self, JoinToken, LIFE_S};
 use crate::own_etcd::OwnEtcd;
 use crate::possessions::demand_nothing;
 use crate::preflight::{self, Seen};
@@ -20,21 +25,17 @@ use crate::tls::{self, ClusterTlsError};
 use crate::undoing::{Left, forget_founding, leave_founding};
 use crate::unserved::unserved;
 use crate::view::{Demand, LastRead};
+use crate::wire::{Ask, Facts, Secret, Storage, Target, Tell};
 use api::cluster::{
     Carried, ClusterFigures, ClusterView, CreateCluster, Errand, JoinCluster, Joined, NewToken,
     PreflightCheck, TestCluster, Unserved,
 };
 use api::model::HealthIssue;
 use api::{Answer, ApiError, Caller, ClusterManagement, ErrorKind};
-use cluster::admission::{self, Admitted, EtcdAddresses, Refused, proof_context};
-use cluster::authority::{Authority, authority_ends_unix_s};
-use cluster::clock::unix_now_s;
-use cluster::identity::{self, Facts as IdentityFacts, Identity, Papers};
-use cluster::join_token::{self, JoinToken, LIFE_S};
-use cluster::nodes::{self, ClusterRecord};
-use cluster::seal::SealKey;
-use cluster::wire::{self, Ask, Facts, Secret, Storage, Target, Tell};
-use cluster::{DiskRecord, DiskState, NodeRecord, State, Typed};
+use records::clock::unix_now_s;
+use records::nodes::{self, ClusterRecord};
+use records::seal::SealKey;
+use records::{DiskRecord, DiskState, NodeRecord, State, Typed};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -42,12 +43,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
+use trust::authority::{Authority, authority_ends_unix_s};
 use types::NodeId;
 
 /// How long a join may take at the other side: it adds a member to etcd.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long another server may take to do what it was handed: formatting a disk takes the longest.
-const ERRAND_TIMEOUT: Duration = Duration::from_secs(290);
 
 /// See the module.
 pub struct ClusterControl {
@@ -63,7 +63,7 @@ pub struct ClusterControl {
     pub(crate) changing: tokio::sync::Mutex<()>,
     pub(crate) issues: Issues,
     pub(crate) own_etcd: OwnEtcd,
-    /// What was last read of the records that `cluster status` shows.
+    /// The records that `cluster status` shows, as last read.
     pub(crate) last_read: Mutex<Option<LastRead>>,
     /// How many revoked certificates are in etcd's file, and one more; 0: it was not written yet.
     pub(crate) revoked_written: AtomicU64,
@@ -74,7 +74,7 @@ pub struct ClusterControl {
     me: Weak<Self>,
 }
 
-/// What a [`ClusterControl`] works with.
+/// Everything that a [`ClusterControl`] works with.
 pub struct ClusterParts {
     pub data: PathBuf,
     pub keys: ClusterKeys,
@@ -113,12 +113,12 @@ impl ClusterControl {
         }))
     }
 
-    /// Who this server proves to be, if it is in a cluster.
+    /// Returns this server's credentials, if it is in a cluster.
     pub fn credentials(&self) -> Option<Arc<Credentials>> {
         self.membership.get().cloned()
     }
 
-    /// What keeps the records.
+    /// Returns the engine that keeps the records.
     pub(crate) fn engine(&self) -> Arc<dyn Engine> {
         self.engine.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -134,7 +134,8 @@ impl ClusterControl {
         self.restart.clone()
     }
 
-    /// Fires when a single server has become the first of a cluster, without a pause: what goes on in a cluster is to begin.
+    /// Fires when a single server has become the first of a cluster, without a pause: its work in a cluster
+    /// begins.
     pub fn entered(&self) -> Arc<Notify> {
         self.entered.clone()
     }
@@ -160,7 +161,7 @@ impl ClusterControl {
         off_the_loop(move || Ok(nodes::members(&state)?.into_iter().map(|node| node.value).collect())).await
     }
 
-    /// What this server tells others of itself.
+    /// Collects the facts that this server reports to others.
     pub(crate) async fn facts(&self) -> Result<Facts, ControlError> {
         let members = self.members().await?;
         let listen = self.keys.listen;
@@ -184,7 +185,7 @@ impl ClusterControl {
         })
     }
 
-    /// What is on record of its disks; a witness has none, and neither has a server that is in no cluster.
+    /// Sums up the server's recorded disks; `None` for a witness and for a server that is in no cluster.
     async fn storage(&self, own: Option<&IdentityFacts>) -> Result<Option<Storage>, ControlError> {
         let Some(node) = own.filter(|facts| !facts.is_witness).map(|facts| facts.node) else {
             return Ok(None);
@@ -220,7 +221,7 @@ impl ClusterControl {
         seen
     }
 
-    /// `asks`: the other servers, too, which tells more of them than heartbeats and records do.
+    /// `asks`: asks the other servers, too, which know more of themselves than heartbeats and records do.
     async fn view_now(&self, asks: bool) -> Result<ClusterView, ControlError> {
         let known = self.last_read().map(|read| read.members).unwrap_or_default();
         // At once: each takes as long as it may when a server or its etcd hangs.
@@ -230,7 +231,7 @@ impl ClusterControl {
             hear(self.engine(), self.issues.looked())
         );
         let (LastRead { cluster, members, holdings, at }, trouble) = read?;
-        // Those that have joined since the last look.
+        // Servers that have joined since the last reading.
         seen.extend(self.look_at_others(asks, &members, &known).await);
         let own = self.membership.get().map(|found| found.facts());
         let (name, id) = match &own {
@@ -275,7 +276,7 @@ impl ClusterControl {
         };
         match read {
             Ok(read) => Ok((read, None)),
-            // Without a majority somebody wants to know all the more what there is.
+            // Without a majority the view matters all the more.
             Err(ControlError(error)) if error.kind == ErrorKind::Unavailable => {
                 Ok((self.last_read().ok_or(ControlError(error.clone()))?, Some(error.message)))
             }
@@ -283,7 +284,8 @@ impl ClusterControl {
         }
     }
 
-    /// Asks those of `members` that are not in `asked` for their facts, if anybody `asks`. One that is down would not answer.
+    /// Asks those of `members` that are not in `asked` for their facts, if `asks`. A server that is down
+    /// would not answer.
     async fn look_at_others(&self, asks: bool, members: &[NodeRecord], asked: &[NodeRecord]) -> Vec<Seen> {
         let own = self.membership.get().map(|found| found.facts().node);
         let is_asked = |node: &&NodeRecord| {
@@ -325,8 +327,9 @@ impl ClusterControl {
         self.view_now(true).await
     }
 
-    /// Moves the records of a single server to the cluster that it has founded, and makes its parts those of a node. From the identity on, which is on disk,
-    /// a start anew does the same ([`crate::open_state`]): whenever this ends, the records are whole in one of the two engines, and in use.
+    /// Moves the records of a single server to the cluster that it has founded, and makes its parts those
+    /// of a node. Once the identity is on disk, a restart does the same ([`crate::open_state`]): at any
+    /// interruption the records are whole in one of the two engines, and in use.
     async fn enter(&self) -> Result<(), ControlError> {
         let (engine, data) = (self.engine(), self.data.clone());
         let (identity, engine) = off_the_loop(move || {
@@ -335,7 +338,7 @@ impl ClusterControl {
             Ok((identity, engine))
         })
         .await?;
-        // It runs etcd: whatever comes, that is not to end.
+        // The engine runs etcd, which must not end even if a later step fails.
         *self.engine.write().unwrap_or_else(PoisonError::into_inner) = engine;
         let facts = identity.facts.clone();
         let credentials = Credentials::new(identity).map_err(internal)?;
@@ -388,7 +391,7 @@ impl ClusterControl {
         .await
     }
 
-    /// Does what was begun whether or not somebody still waits for the answer.
+    /// Completes the work even if nobody waits for the answer any more.
     async fn to_the_end<T: Send + 'static, F>(
         &self,
         work: impl FnOnce(Arc<Self>) -> F,
@@ -413,7 +416,7 @@ impl ClusterControl {
         Ok(NewToken { token: token.to_string(), expires_unix_s: now + LIFE_S })
     }
 
-    /// The token, and where to ask first.
+    /// Returns the token, and the addresses to ask first.
     fn token_and_addresses(
         token: &str,
         address: Option<&str>,
@@ -438,7 +441,7 @@ impl ClusterControl {
         Ok((token, addresses))
     }
 
-    /// Asks the first server that can be reached.
+    /// Asks the first server that it reaches.
     async fn ask_any(
         token: &JoinToken,
         addresses: &[SocketAddr],
@@ -450,7 +453,7 @@ impl ClusterControl {
         for address in addresses {
             match ask(tls.clone(), *address, question, within).await {
                 Ok((told, _)) => return Ok(told),
-                // Whoever answers decides for the cluster; whoever does not is not asked again.
+                // A refusal decides for the cluster; a server that does not answer is not asked again.
                 Err(error @ AskError::Refused(_)) => return Err(error.into()),
                 Err(error) => last = Some(error),
             }
@@ -523,29 +526,6 @@ impl ClusterControl {
         );
         self.restart.notify_one();
         Ok(joined)
-    }
-
-    /// Hands a request of the API on to the server that can do it.
-    async fn send_now(&self, name: String, errand: Errand, caller: &Caller) -> Result<Carried, ControlError> {
-        let membership = self.in_cluster()?;
-        let node = self.node_named(&name).await?;
-        let unavailable = |why: String| {
-            let message = format!(
-                "only server '{name}' can do that, and it does not answer: {why}; try again, or give the command on '{name}'"
-            );
-            ControlError(ApiError::new(ErrorKind::Unavailable, message))
-        };
-        if self.server.is_up(node.id) == Some(false) {
-            return Err(unavailable("it is down".into()));
-        }
-        let Errand { method, path, body } = errand;
-        let by = caller.token().map(|(token, role)| wire::ErrandBy { token: token.to_owned(), role });
-        let question = Ask::Errand(wire::Errand { method, path, body: Secret(body), by });
-        match ask_node(membership.asking(), &node, &question, ERRAND_TIMEOUT).await {
-            Ok(Tell::Done { status, body }) => Ok(Carried { status, body: body.0.clone() }),
-            Ok(_) => Err(unavailable("it answered something else than was asked".into())),
-            Err(error) => Err(unavailable(error.to_string())),
-        }
     }
 
     async fn test_now(&self, request: TestCluster) -> Result<Vec<PreflightCheck>, ControlError> {
@@ -673,6 +653,10 @@ impl ClusterManagement for ClusterControl {
         self.current_figures()
     }
     fn send_for(&self, name: String, errand: Errand, caller: Caller) -> Answer<'_, Carried> {
-        plain(async move { self.send_now(name, errand, &caller).await })
+        plain(async move {
+            let tls = self.in_cluster()?.asking();
+            let node = self.node_named(&name).await?;
+            hand_on(tls, &node, (errand, &caller), || self.server.is_up(node.id)).await
+        })
     }
 }

@@ -1,12 +1,13 @@
-//! Who this server proves to be, and what it keeps of its cluster; a renewed certificate is shown from the next connection on.
+//! This server's credentials, and the files that it keeps of its cluster. New connections show a
+//! renewed certificate.
 
+use crate::identity::{Facts, Identity, IdentityError};
 use crate::tls::{self, ClusterTlsError};
-use cluster::authority::Unrecorded;
-use cluster::etcd::TlsIdentity;
-use cluster::identity::{Facts, Identity, IdentityError};
+use etcd::TlsIdentity;
 use rustls::{ClientConfig, ServerConfig};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use trust::authority::Unrecorded;
 
 struct Shown {
     identity: Identity,
@@ -47,7 +48,7 @@ impl Credentials {
         self.shown().identity.authority.clone()
     }
 
-    /// Its own key, in PEM form.
+    /// The server's own key, in PEM form.
     pub fn key(&self) -> zeroize::Zeroizing<String> {
         self.shown().identity.key.clone()
     }
@@ -77,10 +78,10 @@ impl Credentials {
         Self::show(&mut shown)
     }
 
-    /// Renews a certificate whose time is over by what this server has alone; `false`: it is good.
+    /// Renews a certificate whose time is over by this server's own files; `false`: it is good.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// The reason why it cannot.
     pub fn renew_alone(&self, now_unix_s: u64) -> Result<bool, String> {
         let mut shown = self.shown();
         let renewed = crate::alone::renew_if_ended(&mut shown.identity, now_unix_s)?;
@@ -100,7 +101,7 @@ impl Credentials {
     /// gives.
     ///
     /// # Errors
-    /// That of `issue`, or what [`CredentialsError`] says.
+    /// The error of `issue`, or [`CredentialsError`].
     pub fn renew(
         &self,
         issue: impl FnOnce() -> Result<String, String>,

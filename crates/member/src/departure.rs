@@ -1,17 +1,17 @@
 //! How a server stops having volumes, and how it leaves.
 //!
 //! Promises: a server that is up is removed only when nothing is on it any more, and otherwise the refusal names the commands that move it
-//! away; a dead one only when no volume counts on its copies. What is refused changed nothing.
+//! away; a dead one only when no volume counts on its copies. A refused request has changed nothing.
 
+use crate::admission::{self, Refused};
 use crate::control::ClusterControl;
 use crate::failure::{ControlError, conflict, off_the_loop};
 use crate::view::{Demand, Holdings};
-use cluster::admission::{self, Refused};
-use cluster::clock::unix_now_s;
-use cluster::nodes;
+use records::clock::unix_now_s;
+use records::nodes;
 use std::time::Duration;
 
-/// How long a server that heartbeats say nothing of may take to answer.
+/// Timeout of an answer from a server that heartbeats do not know.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl ClusterControl {
@@ -66,7 +66,7 @@ impl ClusterControl {
             }
             let removed = admission::remove(&state, &key, &name, unix_now_s())?;
             tracing::info!(node = removed.name, is_up, "a server was removed");
-            // The server is out, whatever etcd says: the records decide.
+            // The server is out even if etcd fails: the records decide.
             engine.remove_member(&node).map_err(|why| {
                 conflict(format!(
                     "{} is out of the cluster, but its member of etcd is still there and counts for the majority: {why}; remove it with \

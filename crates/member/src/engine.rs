@@ -1,46 +1,45 @@
-//! What keeps the records: redb on a single server, etcd in a cluster, and the members of etcd.
+//! The engine of the records: redb on a single server, etcd in a cluster, and the members of etcd.
 //!
-//! Promises: the founder's records are in etcd, whole, before anything else is asked of it; a server's own member gets its vote by itself as
-//! soon as it has caught up. A founding that cannot go on leaves the single server that there was.
+//! Promises: the founder's records are in etcd, whole, before any other request to it; a server's own member
+//! gets its vote by itself when it has caught up. A founding that fails leaves the single server of before.
 
 use crate::alone::open_identity;
 use crate::failure::{conflict, internal};
+use crate::identity::{Identity, IdentityError};
 use crate::options::{OtherEtcd, etcd_options, may_start, process_options};
 use crate::own_etcd::{OwnAnswer, OwnMember};
 use crate::undoing::take_back;
 use crate::waiting::{Waits, look as look_what_is_waited_for};
 use api::cluster::StateEngine;
 use api::{ApiError, ErrorKind};
-use cluster::etcd::members::{EtcdAlarm, MemberHealth, agrees_with_leader, have_majority_without};
-use cluster::etcd::process::{
-    EtcdProcess, EtcdProcessError, EtcdProcessState, has_data, initial_members, version_of,
-};
-use cluster::etcd::{EtcdOptions, EtcdState, TlsIdentity};
-use cluster::identity::{Identity, IdentityError};
-use cluster::nodes::ClusterRecord;
-use cluster::{CarryError, Moved, NodeRecord, State, StateError, Typed, carry};
+use etcd::members::{EtcdAlarm, MemberHealth, agrees_with_leader, have_majority_without};
+use etcd::process::{EtcdProcess, EtcdProcessError, EtcdProcessState, has_data, initial_members, version_of};
+use etcd::{CarryError, Moved, carry};
+use etcd::{EtcdOptions, EtcdState, TlsIdentity};
+use records::nodes::ClusterRecord;
+use records::{EngineState, NodeRecord, State, StateError, Typed};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// For which a founder waits for its own etcd to answer.
+/// Time that a founder waits for its own etcd to answer.
 pub const FOUNDING_PATIENCE: Duration = Duration::from_secs(60);
-/// A founder's etcd that ends by itself for so long is not waited for: it has no port, no space, or is not let.
+/// Time after which a founder gives up an etcd that ends by itself, for want of port, space or permission.
 const ENDING_PATIENCE: Duration = Duration::from_secs(5);
 /// etcd has one learner at a time, and changes its members only when they have been connected for five seconds.
 const MEMBERS_PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(200);
-/// So often a member that is to have its vote is compared with the leader: half a minute.
+/// Comparisons of a waiting member with the leader: half a minute.
 const LOOKS_MAX: u32 = 150;
 /// Between two questions whether a founder's etcd serves.
 const FOUNDING_PAUSE: Duration = Duration::from_millis(50);
-/// How often it is said that etcd does not answer yet.
+/// Interval between log lines that etcd does not answer yet.
 const REMIND_EVERY: Duration = Duration::from_secs(10);
 
 /// The engine as the cluster side uses it. Everything here may block for seconds.
 pub trait Engine: Send + Sync + 'static {
-    /// Shows what was heard of etcd's members, or why nothing was, and its alarms. Asks nobody.
+    /// Describes etcd's members by their reports, or why there are none, and its alarms. Asks nobody.
     fn view(&self, members: &Result<Vec<MemberHealth>, String>, alarms: &[EtcdAlarm]) -> StateEngine;
 
     /// Refuses a cluster of that name that could not be founded, before anything is made.
@@ -49,10 +48,10 @@ pub trait Engine: Send + Sync + 'static {
     /// [`CarryError::Exists`]: the etcd that somebody else runs has one; or it does not answer.
     fn demand_free(&self, cluster: &str) -> Result<(), EngineError>;
 
-    /// The version of the etcd that is installed.
+    /// The version of the installed etcd.
     ///
     /// # Errors
-    /// That it is not, and what to install.
+    /// There is none, and what to install.
     fn program_version(&self) -> Result<String, String>;
 
     /// Adds the member that a server which was let in is going to run; answers names and peer URLs of all.
@@ -67,7 +66,7 @@ pub trait Engine: Send + Sync + 'static {
     /// Why etcd still has it.
     fn remove_member(&self, node: &NodeRecord) -> Result<(), String>;
 
-    /// Runs a member on this server, which was added as `members` have it.
+    /// Runs a member on this server, which was added with `members`.
     ///
     /// # Errors
     /// Why it does not run.
@@ -79,16 +78,16 @@ pub trait Engine: Send + Sync + 'static {
     /// Why they cannot be used; then those before are.
     fn reconfigure(&self, endpoints: Vec<String>, tls: TlsIdentity) -> Result<(), String>;
 
-    /// What etcd itself raised an alarm about, as far as it answers.
+    /// Returns the alarms that etcd itself raised, as far as it answers.
     fn alarms(&self) -> Vec<EtcdAlarm>;
 
-    /// The members, as etcd's majority has them and as each of them says of itself; none on a single server.
+    /// Returns the members by etcd's majority, with each one's own report; none on a single server.
     ///
     /// # Errors
-    /// Why etcd's majority did not say.
+    /// The reason why etcd's majority did not answer.
     fn members(&self) -> Result<Vec<MemberHealth>, String>;
 
-    /// As [`Engine::members`]; each member has so much time to say how it is.
+    /// As [`Engine::members`], with a timeout for each member's answer.
     ///
     /// # Errors
     /// As [`Engine::members`].
@@ -96,18 +95,18 @@ pub trait Engine: Send + Sync + 'static {
         self.members()
     }
 
-    /// What the member that this server runs does.
+    /// Returns the state of the member that this server is to run.
     fn own_member(&self) -> OwnMember;
 
-    /// What the process of this server's member does, and what it says of itself within so much time; `None`: it runs none.
+    /// Returns the state of the own member's process, and its answer within a timeout; `None`: there is none.
     fn ask_own(&self, _patience: Duration) -> Option<OwnAnswer> {
         None
     }
 
-    /// Ends this server's member, which keeps its data, or begins it again.
+    /// Ends this server's member, which keeps its data, or starts it again.
     ///
     /// # Errors
-    /// Why it was not begun.
+    /// The reason why it was not started.
     fn pause_member(&self, _pauses: bool) -> Result<(), String> {
         Ok(())
     }
@@ -118,11 +117,11 @@ pub trait Engine: Send + Sync + 'static {
     /// Removes a member that does nothing for the majority.
     ///
     /// # Errors
-    /// That the others would have no majority without it, or why etcd did not do it. It is there still.
+    /// The others would have no majority without it, or etcd refused. The member is still there.
     fn drop_member(&self, member: &MemberHealth) -> Result<(), String>;
 
-    /// Moves the records of this single server, which has founded a cluster, to the cluster's etcd; who uses them goes on with that. Answers
-    /// the engine that there is from now on.
+    /// Moves the records of this single server, which has founded a cluster, to the cluster's etcd; their
+    /// users continue with that. Returns the present engine.
     ///
     /// # Errors
     /// Why they did not move; starting the server anew finds out which engine has them.
@@ -149,7 +148,7 @@ impl EnginePlaces {
     }
 }
 
-/// Why the state cannot be had.
+/// Reason why the state cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     #[error(transparent)]
@@ -184,7 +183,7 @@ pub(crate) fn unfounded(error: EngineError) -> ApiError {
     }
 }
 
-/// The state of this server or of its cluster. If its founding cannot go on, this takes it back: who called opens the identity again.
+/// Opens the state of this server or of its cluster. May take a founding back: open the identity again then.
 ///
 /// # Errors
 /// [`EngineError`].
@@ -231,7 +230,8 @@ fn open_clusters(
     is_unmoved: bool,
 ) -> Result<(State, Arc<dyn Engine>), EngineError> {
     let (etcd, process) = begin_etcd(identity, places)?;
-    // Only while it founds: a founder whose etcd lost its data would make the state anew from that of the single server that it was.
+    // Only during the founding: later, a founder whose etcd lost its data would make the state anew from
+    // that of the old single server.
     let state = if identity.facts.founder && identity.is_founding() {
         founders_state(&etcd, process.as_ref().filter(|_| is_unmoved), &places.file)?
     } else {
@@ -240,7 +240,7 @@ fn open_clusters(
     let engine = Etcd::of(identity, etcd.clone(), process, places)?;
     // After a power cut all servers start at once, and none has the state before most of them do.
     await_state(&state, &etcd, identity);
-    // Of an etcd that somebody else runs another server may have taken the name. Nothing is written before that is known.
+    // In an etcd that somebody else runs another server may have the name: check before anything is written.
     if ClusterRecord::find(&state)?.is_none_or(|found| found.value.id != identity.facts.id) {
         return Err(CarryError::Exists(identity.facts.cluster.clone()).into());
     }
@@ -314,8 +314,8 @@ fn has_answered(state: &State) -> Result<(), StateError> {
     }
 }
 
-/// Waits until the cluster's state answers a server that starts, however long it takes, since servers that start wait for each other. The log says
-/// what is waited for. A certificate whose time ends meanwhile, or could not be made anew before, is made anew: etcd takes no other.
+/// Waits without a limit until the cluster's state answers, since starting servers wait for each other; logs
+/// the reason. Remakes a certificate that ends meanwhile, or could not be remade before: etcd takes no other.
 fn await_state(state: &State, etcd: &EtcdState, identity: &Identity) {
     let mut reminded = Instant::now();
     while let Err(error) = has_answered(state) {
@@ -336,7 +336,7 @@ fn await_state(state: &State, etcd: &EtcdState, identity: &Identity) {
 /// Makes a server that waits another certificate if the time of the one on its disk is over, and shows that one to etcd.
 fn renew_waiting(etcd: &EtcdState, identity: &Identity) {
     let Some(data) = identity.directory.parent() else { return };
-    // It tells in the log why there is none.
+    // `open_identity` logs why there is none.
     let Ok(Some(found)) = open_identity(data) else { return };
     if found.facts.certified_unix_s != identity.facts.certified_unix_s
         && let EtcdOptions { endpoints, tls, .. } = etcd_options(&found)
@@ -360,8 +360,8 @@ fn founders_state(
     Ok(State::from(etcd.clone()))
 }
 
-/// Waits until etcd, which starts, or elects itself, says whether it has the cluster. `process`: if it ends by itself again and again, that is
-/// all there is to wait for.
+/// Waits until etcd, which starts or holds an election, reports whether it has the cluster. Gives up if
+/// its `process` ends by itself again and again.
 fn await_formed(etcd: &EtcdState, process: Option<&EtcdProcess>) -> Result<bool, EngineError> {
     let began = Instant::now();
     loop {
@@ -391,8 +391,8 @@ fn begin_to_seek_vote(
     vote.spawn(move || seek_vote(&etcd, &url, &ended)).map(|_| ())
 }
 
-/// Asks for the vote of the own member until it has it: not before it was found to have made the same of the same entries as the leader. If entries
-/// come so fast that the two never have the same, the vote is not withheld for ever.
+/// Asks for the own member's vote until it has it: not before its state equals the leader's at one entry. If
+/// entries come so fast that the two never have the same one, the vote is not withheld for ever.
 fn seek_vote(etcd: &EtcdState, peer_url: &str, ended: &AtomicBool) {
     let mut looks = 0;
     while !ended.load(Ordering::Acquire) {
@@ -400,7 +400,7 @@ fn seek_vote(etcd: &EtcdState, peer_url: &str, ended: &AtomicBool) {
         let own = members.iter().find(|member| member.member.peer_urls.iter().any(|url| url == peer_url));
         match own.map(|own| (own, agrees_with_leader(&members, own))) {
             Some((own, _)) if !own.member.is_learner => return,
-            // Its seat has another one made in its place.
+            // The member differs from the leader: its seat has another one made in its place.
             Some((_, Some(false))) => looks = 0,
             Some((_, None)) if looks < LOOKS_MAX => looks += 1,
             // Refused until it has caught up.
@@ -437,7 +437,7 @@ impl Engine for SingleServer {
         if !self.places.uses_other() {
             return Ok(());
         }
-        // It only asks: what others have in there is theirs to drop.
+        // Connects to ask only: what others have in there is theirs to drop.
         let options = EtcdOptions { kept_revisions: None, ..self.places.other.options(cluster)? };
         match EtcdState::connect(options)?.is_formed()? {
             true => Err(CarryError::Exists(cluster.to_owned()).into()),
@@ -663,7 +663,7 @@ impl Engine for Etcd {
 
     fn pause_member(&self, pauses: bool) -> Result<(), String> {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
-        // One whose data are gone meanwhile never runs again under its number.
+        // A member whose data are gone meanwhile never runs again under its number.
         process.take_if(|process| !pauses && !has_data(&process.options().directory));
         let done = process.as_mut().map(|process| process.set_paused(pauses)).transpose();
         done.map(|_| ()).map_err(|error| error.to_string())
@@ -677,7 +677,7 @@ impl Engine for Etcd {
     }
 
     fn drop_member(&self, member: &MemberHealth) -> Result<(), String> {
-        // As it is now: who asks may have looked a while ago.
+        // As it is now: the caller may have looked a while ago.
         let members = self.members()?;
         let id = member.member.id;
         if !members.iter().any(|other| other.member.id == id) {

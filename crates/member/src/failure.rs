@@ -1,11 +1,11 @@
-//! Why something asked of the cluster was not done, in the API's kinds.
+//! Reasons why a request to the cluster failed, in the API's kinds.
 
+use crate::admission::Refused;
 use crate::asking::AskError;
+use crate::identity::IdentityError;
 use crate::tls::ClusterTlsError;
 use api::{ApiError, ErrorKind};
-use cluster::StateError;
-use cluster::admission::Refused;
-use cluster::identity::IdentityError;
+use records::StateError;
 
 /// The state of things forbids it.
 pub fn conflict(message: impl Into<String>) -> ApiError {
@@ -62,10 +62,10 @@ impl From<AskError> for ControlError {
     }
 }
 
-/// What goes wrong, on its way to the API.
+/// An error on its way to the API.
 pub struct ControlError(pub ApiError);
 
-/// Does what waits for disks or other servers on a thread of its own.
+/// Runs work that waits for disks or other servers on a thread of its own.
 pub async fn off_the_loop<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ControlError> + Send + 'static,
 ) -> Result<T, ControlError> {

@@ -1,16 +1,16 @@
-//! What metrics tell of the cluster.
+//! Figures of the cluster for metrics.
 //!
-//! Promises: nobody is asked. Each figure is told by one server: what is of one server by that one, and what is of the whole cluster by the first
-//! server, by number, of those that are heard by a server with a majority.
+//! Promises: asks nobody. One server exports each figure: a server's own that one, the whole cluster's
+//! the first server, by number, of those that a server with a majority hears.
 
+use crate::identity::Facts;
 use crate::issues::Looked;
 use api::cluster::{ClusterFigures, EtcdFigures, SharedFigures};
-use cluster::NodeRecord;
-use cluster::authority::{authority_ends_unix_s, certificate_ends_unix_s};
-use cluster::identity::Facts;
+use records::NodeRecord;
+use trust::authority::{authority_ends_unix_s, certificate_ends_unix_s};
 use types::NodeId;
 
-/// What figures are made of.
+/// Inputs of the figures.
 pub(crate) struct Known<'a> {
     pub facts: &'a Facts,
     pub members: &'a [NodeRecord],
@@ -23,7 +23,7 @@ pub(crate) struct Known<'a> {
     pub founded_unix_s: Option<u64>,
 }
 
-/// Tells what this server is to tell.
+/// Collects the figures that this server exports.
 pub(crate) fn figures(known: &Known<'_>) -> ClusterFigures {
     let Known { facts, members, is_up, .. } = *known;
     let speaks = known.has_majority == Some(true) && is_first(members, facts.node, is_up);
@@ -50,7 +50,7 @@ fn is_first(members: &[NodeRecord], own: NodeId, is_up: &dyn Fn(NodeId) -> Optio
         && !servers().any(|node| node.id < own && is_up(node.id) == Some(true))
 }
 
-/// Who is up, as far as heartbeats tell.
+/// Returns which servers are up, as far as heartbeats tell.
 fn nodes(members: &[NodeRecord], own: NodeId, is_up: &dyn Fn(NodeId) -> Option<bool>) -> Vec<(String, bool)> {
     let told = members.iter().filter_map(|node| {
         let is_up = if node.id == own { Some(true) } else { is_up(node.id) };

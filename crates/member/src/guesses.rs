@@ -1,7 +1,7 @@
-//! How often a host may show tokens that are none.
+//! Limit on a host's wrong tokens.
 //!
-//! Promises: after [`GUESSES_MAX`] wrong ones in [`WINDOW`] nothing that a host shows is looked at before that time is over; other hosts are not
-//! kept out by that; memory is bounded, and so are lines about it in the audit log.
+//! Promises: after [`GUESSES_MAX`] wrong ones in [`WINDOW`] no token of that host is checked before that time
+//! is over; other hosts are not affected; memory is bounded, and so are lines about it in the audit log.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -34,7 +34,7 @@ struct Book {
 pub struct Guesses(Mutex<Book>);
 
 impl Guesses {
-    /// Whether a token of this host is looked at.
+    /// Tells whether a token of this host is checked.
     pub fn may_ask(&self, host: PeerHost, now: Instant) -> bool {
         let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         book.hosts.retain(|known| now.duration_since(known.began) < WINDOW);

@@ -1,26 +1,26 @@
-//! How etcd's members are, for what is shown: asked now if that takes a moment, else as of the last look.
+//! The state of etcd's members for displays: asked now if that takes a moment, else as of the last check.
 
 use crate::engine::Engine;
 use crate::failure::off_the_loop;
 use crate::issues::Looked;
-use cluster::etcd::members::{EtcdAlarm, MemberHealth};
+use etcd::members::{EtcdAlarm, MemberHealth};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long each member of etcd may take to say how it is, for what is shown, and all of that together. Beyond, the last look is shown.
+/// Timeouts of each member's answer for displays, and of all together. Beyond, the last check counts.
 const ETCD_LOOK: Duration = Duration::from_millis(600);
 const ETCD_LOOK_WHOLE: Duration = Duration::from_millis(900);
 
-/// What etcd's members said.
+/// Answers of etcd's members.
 pub(crate) struct Heard {
     /// Or why nothing is known of them.
     pub members: Result<Vec<MemberHealth>, String>,
     pub alarms: Vec<EtcdAlarm>,
-    /// That it was not said just now.
+    /// Says that the answers are older.
     pub remark: Option<String>,
 }
 
-/// Asks etcd's members how they are. If that takes long: as they were at the `last` look.
+/// Asks etcd's members for their state. If that takes long: returns that of the `last` check.
 pub(crate) async fn hear(engine: Arc<dyn Engine>, last: Looked) -> Heard {
     let asking = off_the_loop(move || {
         let members = engine.members_within(ETCD_LOOK);

@@ -1,22 +1,23 @@
-//! What is wrong with the cluster, for health.
+//! Issues of the cluster, for health.
 //!
-//! Promises: who is up is as heartbeats say at the moment of the question; what etcd and the records say is as of the last look, which nobody
-//! waits for.
+//! Promises: heartbeats at the moment of the request tell which servers are up; reports of etcd and the
+//! records are as of the last check, which nobody waits for.
 
 use api::cluster::Unserved;
 use api::model::{Health, HealthIssue};
-use cluster::authority::{authority_ends_unix_s, certificate_ends_unix_s};
-use cluster::etcd::members::{EtcdAlarm, MemberHealth};
-use cluster::nodes::ETCD_MEMBERS;
-use cluster::{NodeRecord, NodeState};
+use etcd::members::{EtcdAlarm, MemberHealth};
+use records::nodes::ETCD_MEMBERS;
+use records::{NodeRecord, NodeState};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use trust::authority::{authority_ends_unix_s, certificate_ends_unix_s};
 use types::NodeId;
 
-/// Days before the end of a certificate that was not renewed from which on health tells of it.
+/// Days before the end of a certificate that was not renewed from which health warns.
 const CERTIFICATE_WARNING_DAYS: u64 = 120;
-/// Days before the end of the authority from which on health tells of it: two years, in which a new cluster can be planned.
+/// Days before the end of the authority from which health warns: two years, in which a new cluster can
+/// be planned.
 const AUTHORITY_WARNING_DAYS: u64 = 730;
 const DAY_S: u64 = 86_400;
 /// A member of etcd that starts, or is made anew, has its vote sooner.
@@ -26,17 +27,17 @@ pub(crate) const MEMBER_CODE: &str = "cluster_state_member";
 /// When each issue was first seen, by code and target.
 type Since = BTreeMap<(String, String), u64>;
 
-/// What the last look found out of etcd.
+/// Findings of the last check of etcd.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Looked {
     pub alarms: Vec<EtcdAlarm>,
     /// The members of etcd, as they are; none if that is not known.
     pub etcd: Vec<MemberHealth>,
-    /// `None`: there was no look yet.
+    /// `None`: there was no check yet.
     pub at: Option<Instant>,
 }
 
-/// What issues are found from, and since when each is there.
+/// Inputs of the issues, and since when each issue is there.
 #[derive(Default)]
 pub(crate) struct Issues {
     looked: Mutex<Looked>,
@@ -44,7 +45,7 @@ pub(crate) struct Issues {
 }
 
 impl Issues {
-    /// Takes what a look found out.
+    /// Notes the findings of a check.
     pub fn note(&self, looked: Looked) {
         *lock(&self.looked) = looked;
     }
@@ -53,7 +54,7 @@ impl Issues {
         lock(&self.looked).clone()
     }
 
-    /// Gives what was found now its beginning; leaves out what may pass by itself.
+    /// Gives new issues their beginning; leaves out those that may pass by themselves.
     pub fn date(&self, mut found: Vec<HealthIssue>, now_unix_s: u64) -> Vec<HealthIssue> {
         let mut since = lock(&self.since);
         let before = std::mem::take(&mut *since);
@@ -73,7 +74,7 @@ fn lock<T>(part: &Mutex<T>) -> MutexGuard<'_, T> {
     part.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a look sees.
+/// Everything that a check sees.
 pub(crate) struct Seen<'a> {
     pub cluster: &'a str,
     pub members: &'a [NodeRecord],
@@ -109,7 +110,7 @@ pub(crate) fn issue(health: Health, code: &str, target: String, texts: [String; 
     }
 }
 
-/// Says what is wrong.
+/// Finds the issues.
 pub(crate) fn find(seen: &Seen<'_>) -> Vec<HealthIssue> {
     let mut found = Vec::new();
     found.extend(seen.unserved.map(|unserved| without_quorum(seen.cluster, unserved)));
@@ -189,7 +190,8 @@ fn without_members(seen: &Seen<'_>) -> Option<HealthIssue> {
     })
 }
 
-/// Members that ought to work for the majority and do not, on servers that are up: of one that is down, its server is told.
+/// Members without a vote that ought to have one, on servers that are up: a server that is down is an
+/// issue of its own.
 pub(crate) fn members_without_vote<'a>(seen: &'a Seen<'_>) -> impl Iterator<Item = HealthIssue> + 'a {
     let etcd = &seen.looked.etcd;
     let up = seen.members.iter().filter(|node| !etcd.is_empty() && !(seen.is_down)(node.id));
@@ -340,7 +342,7 @@ fn authority(seen: &Seen<'_>) -> Option<HealthIssue> {
 mod tests {
     use super::*;
     use crate::tests::{record, status};
-    use cluster::etcd::members::{EtcdMember, EtcdStatus};
+    use etcd::members::{EtcdMember, EtcdStatus};
 
     fn codes(members: &[NodeRecord], down: &[u32], alarms: &[EtcdAlarm]) -> Vec<String> {
         let is_down = |node: NodeId| down.contains(&node.0);

@@ -1,12 +1,15 @@
-//! What a server of a cluster sees to by itself, whenever the records of servers change, and every few seconds.
+//! A server's own upkeep in its cluster, whenever the records of servers change, and every few seconds.
 //!
-//! It renews its certificate, has its member of etcd refuse those that were revoked, remembers where etcd's members are, keeps its seat among
-//! them, records that it is drained, and looks what is wrong. Promises: what fails is tried again, and said once.
+//! Renews the server's certificate, has its member of etcd refuse revoked ones, remembers where etcd's
+//! members are, keeps its seat among them, records that it is drained, and looks for issues. Promises:
+//! retries failures, and logs each once.
 
+use crate::admission;
 use crate::control::{ClusterControl, revocation_list};
 use crate::credentials::Credentials;
 use crate::failure::ControlError;
 use crate::figures::{Known, figures};
+use crate::identity::{self, Facts};
 use crate::issues::{self, Looked};
 use crate::own_etcd;
 use crate::renewal::{note_known, renew_if_due};
@@ -16,21 +19,20 @@ use crate::view::LastRead;
 use api::ClusterManagement;
 use api::cluster::ClusterFigures;
 use api::model::HealthIssue;
-use cluster::clock::unix_now_s;
-use cluster::etcd::members::MemberHealth;
-use cluster::identity::{self, Facts};
-use cluster::{ClusterRecord, NodeRecord, NodeState, Record, admission};
+use etcd::members::MemberHealth;
+use records::clock::unix_now_s;
+use records::{ClusterRecord, NodeRecord, NodeState, Record};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Between two looks if nothing changes, and while this server drains.
+/// Intervals between checks: if nothing changes, and while this server drains.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 const LOOK_SOON: Duration = Duration::from_secs(1);
 /// Between two questions to a member of etcd that has not answered.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
-/// How long one wait for a change lasts, after which it is seen whether anybody still looks.
+/// Timeout of one wait for a change, after which the thread checks whether anybody still waits.
 const WAIT: Duration = Duration::from_secs(1);
-/// Changes in so short a time are looked at together.
+/// Changes within this time are read together.
 const TOGETHER: Duration = Duration::from_millis(20);
 
 /// Sees to this server's part in its cluster until the task is dropped; ends at once on a single server.
@@ -38,7 +40,7 @@ pub async fn keep(control: Arc<ClusterControl>) {
     tokio::join!(see_to(control.clone()), ask_own_etcd(control.clone()), retreat::follow(control));
 }
 
-/// Asks this server's member of etcd how it is, again and again; ends at once on a single server.
+/// Asks this server's member of etcd for its state, again and again; ends at once on a single server.
 async fn ask_own_etcd(control: Arc<ClusterControl>) {
     let Some(credentials) = control.credentials() else { return };
     let server = credentials.facts().name;
@@ -47,10 +49,21 @@ async fn ask_own_etcd(control: Arc<ClusterControl>) {
         let asked = tokio::task::spawn_blocking(move || engine.ask_own(own_etcd::PATIENCE)).await;
         let Ok(found) = asked else { return };
         control.own_etcd.note(found, &server, asked_at);
-        control.server.note_vote(control.own_etcd.votes() == Some(true));
+        let votes = match control.keys.uses_other_etcd {
+            // That one's members are not the servers': what the others have to know is whether it answers this server.
+            true => answers(&control).await,
+            false => control.own_etcd.votes() == Some(true),
+        };
+        control.server.note_vote(votes);
         let pause = if control.own_etcd.is_silent() { ASK_AGAIN } else { LOOK_SOON };
         tokio::time::sleep(pause).await;
     }
+}
+
+/// Whether the cluster's state answers this server.
+async fn answers(control: &ClusterControl) -> bool {
+    let state = control.state.clone();
+    tokio::task::spawn_blocking(move || ClusterRecord::find(&state).is_ok()).await.unwrap_or(false)
 }
 
 async fn see_to(control: Arc<ClusterControl>) {
@@ -92,12 +105,12 @@ fn told(error: impl std::fmt::Display) -> String {
 }
 
 impl ClusterControl {
-    /// What was last read of the records; `None`: nothing since the start, or this is a single server.
+    /// Returns the records as last read; `None`: not since the start, or this is a single server.
     pub(crate) fn last_read(&self) -> Option<LastRead> {
         self.last_read.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Shows what health is found from, as of now, without asking anybody. `None`: this is a single server.
+    /// Passes the inputs of health, as of now, without asking anybody. `None`: this is a single server.
     pub(crate) fn with_seen<T>(&self, look: impl FnOnce(&issues::Seen<'_>) -> T) -> Option<T> {
         let facts = self.credentials()?.facts();
         let (read, looked, unserved) = (self.last_read(), self.issues.looked(), self.unserved());
@@ -115,7 +128,7 @@ impl ClusterControl {
         }))
     }
 
-    /// What metrics tell now; `None`: this is a single server.
+    /// Returns the figures for metrics, as of now; `None`: this is a single server.
     pub(crate) fn current_figures(&self) -> Option<ClusterFigures> {
         let facts = self.credentials()?.facts();
         let read = self.last_read();
@@ -135,16 +148,16 @@ impl ClusterControl {
         let found = self.with_seen(issues::find).unwrap_or_default();
         let mut dated = self.issues.date(found, unix_now_s());
         if let Some(own) = self.own_etcd.issue() {
-            // The others say of the same member only that it does not vote.
+            // The others report of the same member only that it does not vote.
             dated.retain(|issue| issue.code != own.code || issue.target != own.target);
             dated.push(own);
         }
         dated
     }
 
-    /// Looks once at everything; answers when to look again. All of it is tried, and the first failure told.
+    /// Does all upkeep once; returns the time until the next. Tries all steps, and reports the first failure.
     fn look(&self, credentials: &Credentials) -> Result<Duration, String> {
-        // Before anything is asked of etcd, which would refuse one whose time is over.
+        // Before any request to etcd, which would refuse a certificate whose time is over.
         if credentials.renew_alone(unix_now_s())? {
             let endpoints = credentials.facts().endpoints;
             self.engine().reconfigure(endpoints, credentials.for_etcd())?;
@@ -154,6 +167,15 @@ impl ClusterControl {
         let read = LastRead::now(&self.state).map_err(told)?;
         let members = read.members.clone();
         *self.last_read.lock().unwrap_or_else(PoisonError::into_inner) = Some(read);
+        if !members.iter().any(|node| node.id == credentials.facts().node) {
+            // The server's connections to etcd may work for a while yet, and by them it could still change the
+            // records of a cluster that it has left.
+            tracing::error!(
+                "this server was removed from the cluster: it ends its service, and starts again to wait outside"
+            );
+            self.restart().notify_one();
+            return Ok(LOOK_EVERY);
+        }
         let now_unix_s = unix_now_s();
         let etcd = self.engine().members();
         let done = [
@@ -167,7 +189,7 @@ impl ClusterControl {
         let facts = credentials.facts();
         let alarms = self.engine().alarms();
         self.issues.note(Looked { alarms, etcd: etcd.unwrap_or_default(), at: Some(Instant::now()) });
-        // What begins now has begun now, whether or not somebody asks.
+        // Notes the start of new issues now, whether or not somebody asks.
         self.current_issues();
         let all_vote =
             self.with_seen(|seen| issues::members_without_vote(seen).next().is_none()).unwrap_or(true);
@@ -192,7 +214,7 @@ impl ClusterControl {
         Ok(())
     }
 
-    /// Remembers where etcd's members are, and asks those from now on. `is_new`: the certificate is.
+    /// Remembers the addresses of etcd's members, and uses these from now on. `is_new`: the certificate is.
     fn follow_members(
         &self,
         credentials: &Credentials,
@@ -229,7 +251,8 @@ impl ClusterControl {
         seat.keep()
     }
 
-    /// Records that this server has no volume any more, if it drains; or that it has some again, which no other server could take over.
+    /// Records that this draining server has no volume any more; or that it has some again, which no other
+    /// server could take over.
     fn follow_draining(&self, credentials: &Credentials, members: &[NodeRecord]) -> Result<(), String> {
         let own = credentials.facts().node;
         let state = members.iter().find(|node| node.id == own).map(|node| node.state);

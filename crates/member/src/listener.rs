@@ -1,12 +1,12 @@
-//! The cluster's port: who joins, and what servers ask each other.
+//! The cluster's port: joins, and questions of servers to each other.
 //!
-//! Promises: at most [`SEATS`] connections, half of them of strangers, who make room for others; no address has more than a part of either, and
-//! who is not a server of the cluster, or is none any more, is a stranger. One that says nothing, or rubbish, ends after [`PATIENCE`]; a stranger's
-//! ends after [`STRANGER_TIME`] whatever it says. A question is answered in order. Never decides: that is [`Host`]'s.
+//! Promises: at most [`SEATS`] connections, half of them of strangers, who make way for others; no
+//! address has more than a part of either. A peer that is not a server of the cluster, or no longer, is
+//! a stranger. A connection that sends nothing, or rubbish, ends after [`PATIENCE`]; a stranger's
+//! always after [`STRANGER_TIME`]. Answers questions in order. Never decides: that is [`Host`]'s.
 
 use crate::credentials::Credentials;
-use cluster::authority::Fingerprint;
-use cluster::wire::{Ask, PATIENCE, Tell, receive, send};
+use crate::wire::{Ask, PATIENCE, Tell, receive, send};
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -16,6 +16,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
+use trust::authority::Fingerprint;
 use types::AdmissionLimits;
 
 /// Questions over one connection.
@@ -23,13 +24,13 @@ const QUESTIONS_MAX: usize = 64;
 /// A request of the API that another server handed on takes the longest; it has a bound of its own.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Those of one server are few: each is for one question. In a trial all servers have one address.
+/// One server has few connections: each is for one question. In a trial all servers have one address.
 const SEATS: AdmissionLimits =
     AdmissionLimits { connections: 128, connections_per_host: 64, guests: 64, guests_per_host: 32 };
 /// A join, which adds a member to etcd, takes half a minute at most.
 const STRANGER_TIME: Duration = Duration::from_secs(45);
 
-/// Who answers questions.
+/// The server that answers questions.
 pub trait Host: Send + Sync + 'static {
     /// Whether it is the certificate of a server that is in the cluster now.
     fn is_member(&self, from: Fingerprint) -> Pin<Box<dyn Future<Output = bool> + Send + '_>>;
@@ -94,7 +95,7 @@ async fn converse(
     tokio::time::timeout(STRANGER_TIME, talking).await.map_err(silent)?
 }
 
-/// Answers what is asked.
+/// Answers a connection's questions.
 async fn talk(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     peer: SocketAddr,

@@ -1,9 +1,9 @@
-//! What this server's member of etcd is started with, and by which addresses and certificates etcd is asked.
+//! Options to start this server's member of etcd with, and addresses and certificates to ask etcd by.
 
-use cluster::StateError;
-use cluster::etcd::process::{EtcdProcessOptions, EtcdStart, TlsFiles, has_data};
-use cluster::etcd::{EtcdOptions, TlsIdentity};
-use cluster::identity::Identity;
+use crate::identity::Identity;
+use etcd::process::{EtcdProcessOptions, EtcdStart, TlsFiles, has_data};
+use etcd::{EtcdOptions, TlsIdentity};
+use records::StateError;
 use std::path::{Path, PathBuf};
 
 /// An etcd that somebody else runs, as the configuration names it.
@@ -39,8 +39,9 @@ impl OtherEtcd {
 /// In the cluster's directory: the highest revision of etcd that this server has seen.
 const SEEN_FILE: &str = "etcd.seen";
 
-/// Whether this server's member may start by what is on this server alone. One without data may have voted before they were lost: it waits until
-/// the others have said that it never ran, or it is another member ([`crate::seat`]).
+/// Tells whether this server's member may start by this server's own files. One without data may have
+/// voted before they were lost: it waits until the others report that it never ran, or it is another
+/// member ([`crate::seat`]).
 pub(crate) fn may_start(identity: &Identity) -> bool {
     let begins = identity.is_founding() || has_data(&identity.etcd_directory());
     if !begins {
@@ -57,7 +58,7 @@ pub fn process_options(identity: &Identity, program: Option<PathBuf>) -> EtcdPro
     let facts = &identity.facts;
     let file = |name: &str| identity.directory.join(name);
     let members = facts.initial_members.clone();
-    // It is called for servers that run a member.
+    // Callers ask only for servers that run a member.
     let none = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     EtcdProcessOptions {
         program,
@@ -66,10 +67,10 @@ pub fn process_options(identity: &Identity, program: Option<PathBuf>) -> EtcdPro
         peer: facts.etcd.map_or(none, |addresses| addresses.peer),
         client: facts.etcd.map_or(none, |addresses| addresses.client),
         tls: Some(TlsFiles {
-            ca: file(cluster::identity::AUTHORITY),
-            certificate: file(cluster::identity::CERTIFICATE),
-            key: file(cluster::identity::KEY),
-            revoked: Some(file(cluster::identity::REVOKED)),
+            ca: file(crate::identity::AUTHORITY),
+            certificate: file(crate::identity::CERTIFICATE),
+            key: file(crate::identity::KEY),
+            revoked: Some(file(crate::identity::REVOKED)),
         }),
         token: facts.id.to_string(),
         start: match facts.founder && identity.is_founding() {
@@ -80,7 +81,7 @@ pub fn process_options(identity: &Identity, program: Option<PathBuf>) -> EtcdPro
     }
 }
 
-/// By which members of etcd that the servers run know this one.
+/// The identity by which members of etcd that the servers run know this one.
 pub fn tls_identity(identity: &Identity) -> TlsIdentity {
     TlsIdentity {
         ca_pem: identity.authority.clone().into_bytes(),
@@ -105,7 +106,7 @@ pub fn etcd_options(identity: &Identity) -> EtcdOptions {
     }
 }
 
-/// Forgets which revision of etcd this server has seen: of a lost majority's state some is given up.
+/// Forgets the revision of etcd that this server has seen: a part of a lost majority's state is given up.
 ///
 /// # Errors
 /// [`StateError::Open`].

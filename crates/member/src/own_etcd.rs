@@ -1,41 +1,41 @@
 //! This server's own member of etcd, asked once a second.
 //!
-//! One that hangs is told of within seconds, by the server that can say why: the others see only that it does not answer, and wait longer, since
-//! they cannot tell it from one that starts. Promises: a member that has not answered since the server's start is not told of, unless it ends
-//! again and again.
+//! A member that hangs becomes an issue within seconds, by the server that knows the reason: the others
+//! see only that it does not answer, and wait longer, since it might be starting. Promises: a member
+//! that has not answered since the server's start is no issue, unless it ends again and again.
 
 use crate::issues::{MEMBER_CODE, issue};
 use api::model::{Health, HealthIssue};
-use cluster::clock::unix_now_s;
-use cluster::etcd::members::EtcdStatus;
-use cluster::etcd::process::EtcdProcessState;
+use etcd::members::EtcdStatus;
+use etcd::process::EtcdProcessState;
+use records::clock::unix_now_s;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a member may take to say how it is: it takes milliseconds, and an election does not keep it from saying how it is.
+/// Timeout of a member's answer: it takes milliseconds, also during an election.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
-/// One that says nothing for longer is told of: three questions, on a loaded machine.
+/// Silence from which there is an issue: three questions, on a loaded machine.
 const TOLD_AFTER: Duration = Duration::from_secs(3);
 
-/// What is known of this server's member of etcd from its process and from itself.
+/// The state of this server's member of etcd, by its process and by its own answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnAnswer {
     pub process: EtcdProcessState,
-    /// Or why it did not say.
+    /// Or the reason why there is no answer.
     pub status: Result<EtcdStatus, String>,
 }
 
 /// The state of the member of etcd that this server is to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnMember {
-    /// It was not started: there is none, or it has no data.
+    /// Not started: there is none, or it has no data.
     Absent,
     Runs,
-    /// The other members removed it, and it has ended.
+    /// Removed by the other members, and ended.
     Removed,
 }
 
-/// What was found out last.
+/// Findings of the last check.
 #[derive(Default)]
 pub(crate) struct OwnEtcd(Mutex<Watched>);
 
@@ -53,18 +53,18 @@ struct Silence {
     since_unix_s: u64,
 }
 
-/// When a look was, and whose member it was at.
+/// Time and server of a check.
 struct Look<'a> {
     server: &'a str,
     asked_at: Instant,
     now: Instant,
     now_unix_s: u64,
-    /// The kernel's letter for what a process does.
+    /// The kernel's letter for a process's state.
     letter: &'a dyn Fn(u32) -> Option<char>,
 }
 
 impl OwnEtcd {
-    /// Says what is wrong with it.
+    /// Returns the issue, if there is one.
     pub fn issue(&self) -> Option<HealthIssue> {
         self.watched(|watched| watched.issue.clone())
     }
@@ -79,7 +79,7 @@ impl OwnEtcd {
         self.watched(|watched| watched.votes)
     }
 
-    /// Takes notice of what was found out now. `server`: whose member it is, by name; `asked_at`: when the question began.
+    /// Takes a new answer. `server`: the member's server, by name; `asked_at`: when the question began.
     pub fn note(&self, found: Option<OwnAnswer>, server: &str, asked_at: Instant) {
         let look =
             Look { server, asked_at, now: Instant::now(), now_unix_s: unix_now_s(), letter: &letter_of };
@@ -121,7 +121,7 @@ impl Watched {
     }
 }
 
-/// What is wrong, what that means, and what to do.
+/// Returns the issue's description, meaning and remedy.
 fn texts(process: &EtcdProcessState, look: &Look<'_>) -> [String; 3] {
     let server = look.server;
     let (what, action) = match process {
@@ -158,7 +158,7 @@ fn texts(process: &EtcdProcessState, look: &Look<'_>) -> [String; 3] {
     [what, meaning.to_owned(), action]
 }
 
-/// The kernel's letter for what a process does; `None`: it has ended.
+/// The kernel's letter for a process's state; `None`: it has ended.
 fn letter_of(pid: u32) -> Option<char> {
     let told = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Behind the name, which may have any letter.
@@ -172,7 +172,8 @@ mod tests {
 
     const RUNS: EtcdProcessState = EtcdProcessState::Running { pid: 7 };
 
-    /// What is told after looks at these seconds: whether the member answers, and the letter of its process.
+    /// Returns the issue after checks at these seconds: whether the member answers, and the letter of its
+    /// process.
     fn told(looks: &[(u64, EtcdProcessState, bool)], letter: char) -> Option<HealthIssue> {
         let (began, mut watched) = (Instant::now(), Watched::default());
         for (second, process, answers) in looks {

@@ -4,12 +4,12 @@
 
 use crate::failure::{ControlError, conflict, internal, off_the_loop};
 use crate::surroundings::OwnServer;
-use cluster::accounts::Accounts;
-use cluster::api_tokens;
-use cluster::clock::unix_now_s;
-use cluster::seal::SealKey;
-use cluster::shares::Share;
-use cluster::{State, Typed};
+use records::accounts::Accounts;
+use records::api_tokens;
+use records::clock::unix_now_s;
+use records::seal::SealKey;
+use records::shares::Share;
+use records::{State, Typed};
 use std::sync::Arc;
 
 /// Refuses a server that has a pool, users, shares or tokens of the API.

@@ -1,11 +1,12 @@
-//! What is looked at before servers become a cluster, and whenever an administrator asks: facts of each server, and the way between each two.
+//! Checks before servers become a cluster, and whenever an administrator asks: facts of each server,
+//! and the way between each two.
 //!
-//! Promises: nothing is changed; every line says what was found, and if it is not good, what to do. Owns the judgement; the figures come from
-//! the servers themselves.
+//! Promises: changes nothing; every line has a finding, and a remedy if it is not good. Owns the
+//! judgement; the figures come from the servers themselves.
 
+use crate::admission::{CLOCK_SKEW_MAX_S, check_versions};
+use crate::wire::{Facts, Probed, Storage, Target};
 use api::cluster::{CheckOutcome, PreflightCheck};
-use cluster::admission::{CLOCK_SKEW_MAX_S, check_versions};
-use cluster::wire::{Facts, Probed, Storage, Target};
 use smb_client::ping;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -13,14 +14,14 @@ use types::size::show_size;
 
 /// Clocks that NTP keeps differ by less.
 const CLOCK_WARNING_MS: u64 = 1000;
-/// What one way may take before it is called slow: servers of a cluster are in one room, or two.
+/// Time from which one way counts as slow: servers of a cluster are in one room, or two.
 const TCP_WARNING_US: f64 = 5000.0;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const PINGS: u32 = 50;
 /// Bytes that a TCP receive buffer should be able to grow to: a round trip of 1 ms at 25 Gbit/s, and then some.
 const RECEIVE_BUFFER_BYTES: u64 = 6 << 20;
 
-/// A server that was asked, and what it said.
+/// A server that was asked, and its answer.
 pub struct Seen {
     pub name: String,
     pub told: Result<Facts, String>,
@@ -32,7 +33,7 @@ fn check(check: &str, subject: &str, outcome: CheckOutcome, found: String) -> Pr
     PreflightCheck { check: check.into(), subject: subject.into(), outcome, found }
 }
 
-/// Judges what servers said of themselves, ours first.
+/// Judges the servers' facts, ours first.
 pub fn judge_facts(ours: &Facts, others: &[Seen]) -> Vec<PreflightCheck> {
     let mut checks = Vec::new();
     for seen in others {
@@ -67,7 +68,7 @@ pub fn judge_facts(ours: &Facts, others: &[Seen]) -> Vec<PreflightCheck> {
     checks
 }
 
-/// Judges the disks that the servers have in the pool, and whether copies of each server's data have room on the others.
+/// Judges the servers' disks in the pool, and whether copies of each server's data find space on the others.
 fn judge_disks(ours: &Facts, others: &[Seen]) -> Vec<PreflightCheck> {
     let all = std::iter::once(ours).chain(others.iter().filter_map(|seen| seen.told.as_ref().ok()));
     let stored: Vec<(&str, &Storage)> =
@@ -202,7 +203,7 @@ fn connect(address: SocketAddr) -> Result<f64, String> {
         .map_err(|error| format!("{address} cannot be reached: {error}"))
 }
 
-/// As `cenote rdma ping` has it.
+/// Measures as `cenote rdma ping` does.
 fn round_trip(address: SocketAddr) -> Result<f64, String> {
     let settings =
         ping::Settings { host: address.to_string(), count: PINGS, step_timeout: CONNECT_TIMEOUT, crc: true };

@@ -1,32 +1,33 @@
-//! What other servers ask of this one on the cluster's port, and who of them may.
+//! Questions of other servers on the cluster's port, and who may ask them.
 //!
-//! Promises: a stranger may only join and look whether it could, by a token; a server that was removed is a stranger, and is told that it was removed. Who was let in, who was
-//! not, and who showed a token that is none is in the audit log and in the log, with the address.
+//! Promises: a stranger may only join and check whether it could, by a token; a server that was removed
+//! is a stranger, and learns that it was removed. Admissions, refusals and wrong tokens are in the
+//! audit log and in the log, with the address.
 
+use crate::admission::{self, Refused};
 use crate::control::{ClusterControl, revocation_list};
 use crate::failure::{ControlError, conflict, internal, off_the_loop};
+use crate::join_token::{self, TokenRefused};
 use crate::listener::Host;
 use crate::preflight;
+use crate::wire::{self, Admission, Ask, Secret, Target, Tell};
+use api::audit::Outcome;
 use api::cluster::{Carried, Errand};
 use api::{ApiError, Caller, ErrorKind};
-use cluster::admission::{self, Refused};
-use cluster::audit::Outcome;
-use cluster::authority::Fingerprint;
-use cluster::clock::unix_now_s;
-use cluster::join_token::{self, TokenRefused};
-use cluster::nodes;
-use cluster::wire::{self, Admission, Ask, Secret, Target, Tell};
-use cluster::{ClusterRecord, NodeRecord, Typed};
+use records::clock::unix_now_s;
+use records::nodes;
+use records::{ClusterRecord, NodeRecord, Typed};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
+use trust::authority::Fingerprint;
 use types::PeerHost;
 
-/// A question that changes nothing waits so long for the records: who asks waits for a second in all.
+/// Wait of a question that changes nothing for the records: the caller waits for a second in all.
 const RECORDS_PATIENCE: Duration = Duration::from_millis(300);
 
-/// Of a name that a stranger gives, in the audit log.
+/// Length of a stranger's name in the audit log.
 const TARGET_CHARS_MAX: usize = 64;
 
 impl ClusterControl {
@@ -90,8 +91,8 @@ impl ClusterControl {
         found.ok_or_else(|| Refused::NoSuchNode(name.to_owned()).into())
     }
 
-    /// As [`Self::demand_member`], for questions that change nothing: if the records do not answer soon, they count as they were read last. So a
-    /// server tells how it is while etcd looks for a leader.
+    /// As [`Self::demand_member`], for questions that change nothing: if the records do not answer soon,
+    /// those read last count. So a server reports its state while etcd elects a leader.
     async fn demand_asker(&self, from: Option<Fingerprint>) -> Result<NodeRecord, ControlError> {
         if let Ok(told) = tokio::time::timeout(RECORDS_PATIENCE, self.demand_member(from)).await {
             match told {
@@ -107,7 +108,7 @@ impl ClusterControl {
         known.ok_or_else(|| ControlError(ApiError::new(ErrorKind::Unauthorized, why)))
     }
 
-    /// The server of the cluster whose certificate it is, if it is one's.
+    /// Returns the server of the cluster that has this certificate, if one has.
     async fn member_of(&self, from: Option<Fingerprint>) -> Result<Option<NodeRecord>, ControlError> {
         let Some(from) = from else { return Ok(None) };
         let from = from.to_string();
@@ -122,7 +123,8 @@ impl ClusterControl {
         self.member_of(from).await?.ok_or_else(stranger)
     }
 
-    /// Tells a server that is of the cluster, or was, whether it still is, and if not, when it was removed.
+    /// Reports to a server of the cluster, or a former one, whether it still is one, and if not, when it
+    /// was removed.
     async fn standing(&self, from: Option<Fingerprint>) -> Result<Tell, ControlError> {
         let stranger = || {
             let why = "only servers that are, or were, of the cluster may ask that";
@@ -143,7 +145,8 @@ impl ClusterControl {
         found.await?.ok_or_else(stranger)
     }
 
-    /// Does what a stranger may by a token, unless its host has shown too many that are none, and writes down what became of it.
+    /// Does work for a stranger with a token, unless its host has shown too many wrong ones, and logs the
+    /// outcome.
     async fn by_token(
         &self,
         peer: SocketAddr,
@@ -206,7 +209,7 @@ impl ClusterControl {
                     "GET" => self.demand_asker(from).await?,
                     _ => self.demand_member(from).await?,
                 };
-                // It votes, and administers nothing.
+                // A witness votes, and administers nothing.
                 if asker.is_witness {
                     let why = "a witness hands no requests on";
                     return Err(ControlError(ApiError::new(ErrorKind::Unauthorized, why)));
@@ -233,7 +236,7 @@ impl ClusterControl {
 impl Host for ClusterControl {
     fn is_member(&self, from: Fingerprint) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
         Box::pin(async move {
-            // It gives a place only: what it may ask is looked at when it does.
+            // Membership gives a place only: each question is checked when it comes.
             let shown = from.to_string();
             let is_it = |node: &NodeRecord| node.has_certificate(&shown);
             self.last_read().is_some_and(|read| read.members.iter().any(is_it))

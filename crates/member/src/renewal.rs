@@ -1,18 +1,19 @@
 //! A server's certificate is renewed while it runs, and when it starts, once half of its time is over.
 
+use crate::admission::{self, proof_context};
 use crate::credentials::Credentials;
-use cluster::State;
-use cluster::admission::{self, proof_context};
-use cluster::authority::{NodeKey, is_due};
-use cluster::identity::{Identity, Known};
-use cluster::nodes::ClusterRecord;
-use cluster::seal::SealKey;
-use cluster::{NodeRecord, Typed};
+use crate::identity::{Identity, Known};
+use records::State;
+use records::nodes::ClusterRecord;
+use records::seal::SealKey;
+use records::{NodeRecord, Typed};
+use trust::authority::{NodeKey, is_due};
 
-/// Keeps what this server needs when it cannot read the records, and puts its certificate on record if it made that alone.
+/// Stores the facts that this server needs when it cannot read the records, and records a certificate
+/// that it made alone.
 ///
 /// # Errors
-/// Why not; the next look tries again.
+/// The reason why not; the next check tries again.
 pub(crate) fn note_known(
     credentials: &Credentials,
     state: &State,
@@ -41,7 +42,7 @@ pub(crate) fn note_known(
 }
 
 fn note_date(state: &State, node: types::NodeId, certified_unix_s: u64) -> Result<(), String> {
-    let told = |error: cluster::StateError| error.to_string();
+    let told = |error: records::StateError| error.to_string();
     let Some(found) = state.read::<NodeRecord>(&NodeRecord::id_of(node)).map_err(told)? else {
         return Ok(());
     };
@@ -49,8 +50,8 @@ fn note_date(state: &State, node: types::NodeId, certified_unix_s: u64) -> Resul
     state.write(&dated, found.revision).map(|_| ()).map_err(told)
 }
 
-/// Does nothing if there is time left; `true`: another certificate is shown from now on. What cannot be done now is tried again by the next
-/// call: the certificate before stays good.
+/// Does nothing if there is time left; `true`: another certificate is shown from now on. The next call
+/// retries a failed renewal: the certificate before stays good.
 ///
 /// # Errors
 /// Why it was not renewed.

@@ -1,23 +1,26 @@
 //! A server whose data reach nobody falls silent, so that others take its volumes: its member of etcd makes way first.
 //!
-//! The data plane asks for it (`node`), heartbeats say nothing then (`cluster::membership`), and here is what lies between. A leader of etcd whose
-//! entries reach nobody, and whose small signs of life do, is kept by its followers, and nobody commits. So the process ends, and begins anew when the
-//! server speaks again. Promises:
+//! The data plane asks for it (`node`), then heartbeats fall silent (`heartbeat`); this is the part
+//! in between. Followers keep a leader of etcd whose entries reach nobody, and whose small signs of life do,
+//! and nobody commits. So the process ends, and starts again when the server speaks again. Promises:
 //!
 //! 1. The member ends only if the others have a majority of their own: most of all members, without this one, are heard to vote.
-//! 2. What it has acknowledged is in its log, which it begins anew with; what it had only proposed nobody was told of.
+//!    An etcd that somebody else runs has no members here: most of the servers, without this one, say
+//!    that it answers them.
+//! 2. The member's log has everything that it acknowledged, and it begins anew with that log; mere
+//!    proposals were reported to nobody.
 //! 3. If the others lose that majority while it is away, it begins again, and the server speaks.
 
 use crate::control::ClusterControl;
-use cluster::NodeRecord;
-use cluster::membership::shell::Retreat;
+use heartbeat::shell::Retreat;
+use records::NodeRecord;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::NodeId;
 
-/// Between two looks.
+/// Interval between checks.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// For how long the others may be without a majority of etcd: they elect a leader anew.
+/// Time for which the others may be without a majority of etcd: they elect a leader anew.
 const ELECTION_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Has this server's member of etcd make way when the data plane wants the server to fall silent; ends at once on a single server.
@@ -71,12 +74,14 @@ fn tell(makes_way: bool) {
     }
 }
 
-/// Whether most of etcd's members, by the servers' records, are others that are heard to vote; or the servers run none.
+/// Whether the cluster's state works for the others, as they say: most of etcd's members, by the servers' records, are others that vote; or, if
+/// somebody else runs etcd, that answers most of the servers without this one.
 fn others_vote(servers: &[NodeRecord], own: NodeId, retreat: &Retreat) -> bool {
-    let seated: Vec<NodeId> =
-        servers.iter().filter(|server| server.etcd.is_some()).map(|server| server.id).collect();
-    let voting = seated.iter().filter(|node| **node != own && retreat.voting.contains(node)).count();
-    seated.is_empty() || voting > seated.len() / 2
+    let has_seats = servers.iter().any(|server| server.etcd.is_some());
+    let asked: Vec<NodeId> =
+        servers.iter().filter(|server| server.etcd.is_some() == has_seats).map(|server| server.id).collect();
+    let voting = asked.iter().filter(|node| **node != own && retreat.voting.contains(node)).count();
+    voting > asked.len() / 2
 }
 
 #[cfg(test)]
@@ -98,5 +103,16 @@ mod tests {
             may(4, &[1, 3]) && !may(4, &[1]),
             "a server without a member has none to end, and the others need theirs"
         );
+    }
+
+    #[test]
+    fn with_an_etcd_of_somebody_else_a_server_falls_silent_only_if_that_answers_most_without_it() {
+        let servers: Vec<NodeRecord> = (1..=3).map(|number| record(number, false)).collect();
+        let may = |voting: &[u32]| {
+            let voting = voting.iter().copied().map(NodeId).collect();
+            others_vote(&servers, NodeId(3), &Retreat { voting, ..Retreat::default() })
+        };
+        assert!(may(&[1, 2]));
+        assert!(!may(&[]) && !may(&[1]) && !may(&[1, 3]), "nobody could take anything over");
     }
 }

@@ -1,35 +1,36 @@
 //! This server's seat among the members of etcd.
 //!
-//! What counts is what the members say: the list that a majority of them agrees on, and each one's own answer. A record that names a member says
-//! only that there ought to be one. Promises:
+//! The members decide: the list that a majority of them agrees on, and each one's own answer. A record
+//! that names a member says only that there ought to be one. Promises:
 //!
 //! 1. A member whose data are gone never runs again under its number. It may have voted, and acknowledged entries, which it would have forgotten:
 //!    Raft counts on that memory. It is removed, and another one is added in its place, which begins without a vote.
-//! 2. A member is removed only when the others have a majority of their own that answers, so that etcd goes on whatever comes of it.
+//! 2. A member is removed only when the others have a majority of their own that answers, so that etcd
+//!    goes on in any case.
 //! 3. Data of a member that was removed are put aside, not deleted.
 //! 4. A member that has made another state of the same entries than the leader is not kept: it is removed as one that has lost its data, if
 //!    the others, which agree with the leader, have a majority.
 //!
-//! Each step can be cut off, and the next look goes on from what it finds: a member is put aside before it is removed, removed before another one
-//! is added, and added before that runs.
+//! Each step can be cut off, and the next check continues from the state that it finds: a member is put
+//! aside before it is removed, removed before another one is added, and added before that runs.
 
+use crate::admission::{self, EtcdAddresses};
 use crate::applicant::free_etcd_ports;
 use crate::credentials::Credentials;
 use crate::engine::Engine;
+use crate::identity::{Facts, Identity};
 use crate::own_etcd::OwnMember;
-use cluster::admission::{self, EtcdAddresses};
-use cluster::etcd::members::{MemberHealth, have_majority_without};
-use cluster::etcd::process::has_data;
-use cluster::identity::{Facts, Identity};
-use cluster::nodes::ETCD_MEMBERS;
-use cluster::{EtcdMember, NodeRecord, State, StateError, nodes};
+use etcd::members::{MemberHealth, have_majority_without};
+use etcd::process::has_data;
+use records::nodes::ETCD_MEMBERS;
+use records::{EtcdMember, NodeRecord, State, StateError, nodes};
 use std::path::Path;
 use types::NodeId;
 
 /// No member of etcd has it.
 const NO_MEMBER: u64 = 0;
 
-/// One look at the seat.
+/// One check of the seat.
 pub(crate) struct Seat<'a> {
     pub data: &'a Path,
     pub state: &'a State,
@@ -59,10 +60,10 @@ fn clear(identity: &Identity) -> Result<(), String> {
 }
 
 impl Seat<'_> {
-    /// Does what is to be done for the seat now.
+    /// Takes the steps that the seat needs now.
     ///
     /// # Errors
-    /// Why it was not done; the next look tries again.
+    /// The reason why one failed; the next check tries again.
     pub fn keep(&self) -> Result<(), String> {
         let facts = self.credentials.facts();
         let own = self.members.iter().find(|node| node.id == facts.node);
@@ -88,7 +89,7 @@ impl Seat<'_> {
             // etcd has one member at least: no list is no answer.
             _ if self.listed.is_empty() => Ok(()),
             (OwnMember::Runs, Some(member)) if !is_another(member) && member.differs_from.is_none() => Ok(()),
-            // It was added, and never ran.
+            // Added, and never ran.
             (OwnMember::Absent, Some(member)) if !member.has_run() => self.sit(own, addresses),
             (_, listed) => {
                 let id = listed.map_or(NO_MEMBER, |member| member.member.id);
@@ -122,7 +123,7 @@ impl Seat<'_> {
 
     /// Takes the seat of a server that has left, if this is the first of the servers that could.
     fn take(&self, own: &NodeRecord, facts: &Facts) -> Result<(), String> {
-        // One that was recorded, and whose process ended before it ran, goes on.
+        // A recorded member, whose process ended before it ran, continues.
         if let Some(recorded) = &own.etcd {
             let addresses = admission::addresses_of(recorded);
             let none = || format!("the record of this server's member of etcd is none: {recorded:?}");
@@ -159,7 +160,7 @@ impl Seat<'_> {
         let facts = self.credentials.facts();
         self.credentials.remember(Facts { etcd: Some(addresses), initial_members, ..facts }).map_err(told)?;
         let identity = self.identity()?;
-        // What is there is of a member that etcd does not have: a new one does not go on from it.
+        // Old data are of a member that etcd does not have: a new one does not continue from them.
         clear(&identity)?;
         self.engine.run_member(&identity)?;
         tracing::info!(

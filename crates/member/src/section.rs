@@ -26,7 +26,8 @@ pub struct ClusterSection {
     pub etcd_key: PathBuf,
 }
 
-/// Half of what a session of an SMB server may have: dead ones may be there for a while beside those in use.
+/// Half of the channels that a session of an SMB server may have: dead ones may be there for a while
+/// beside those in use.
 const BUS_CHANNELS_MAX: u32 = 16;
 
 /// Every key, as `section.key`, and its help.
@@ -120,8 +121,8 @@ impl ClusterSection {
         }
     }
 
-    /// The section as the cluster side goes by it, without the addresses of SMB, which are those that are listened on. `listen`: of the cluster's
-    /// port.
+    /// The section for the cluster side, without the addresses of SMB, which are those of the listeners.
+    /// `listen`: of the cluster's port.
     pub fn keys(
         &self,
         name: &str,

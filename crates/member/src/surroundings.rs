@@ -1,10 +1,10 @@
-//! What the daemon tells of this server, and does for others.
+//! The daemon's side of this server: reports, and services for others.
 
+use crate::identity::Facts;
+use api::audit::Outcome;
 use api::cluster::{BusPeer, Carried, Errand};
 use api::{Answer, Caller};
-use cluster::audit::Outcome;
-use cluster::identity::Facts;
-use cluster::membership::shell::{Retreat, Standing};
+use heartbeat::shell::{Retreat, Standing};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -16,13 +16,14 @@ pub trait OwnServer: Send + Sync + 'static {
     fn pools(&self) -> Answer<'_, Vec<String>>;
     /// How other servers' disks are reached.
     fn bus(&self) -> Answer<'_, Vec<BusPeer>>;
-    /// Whether another server lives, if heartbeats tell.
+    /// Tells whether another server lives, if heartbeats tell.
     fn is_up(&self, node: NodeId) -> Option<bool>;
     /// How often a majority took a process of another server for dead that had not ended, as heard since this one started; `None`: not known.
     fn survived(&self, _node: NodeId) -> Option<u64> {
         None
     }
-    /// Whether this server may answer for volumes; `None`: nobody else has a say, or heartbeats have not begun.
+    /// Tells whether this server may answer for volumes; `None`: nobody else has a say, or heartbeats have
+    /// not begun.
     fn standing(&self) -> Option<Standing> {
         None
     }
@@ -34,10 +35,11 @@ pub trait OwnServer: Send + Sync + 'static {
     fn hush(&self, _is_hushed: bool) {}
     /// Tells the others whether this server's member of etcd votes.
     fn note_vote(&self, _votes: bool) {}
-    /// Readies the rest of a single server for becoming the first of a cluster while it serves: until [`OwnServer::stay`] or [`OwnServer::join`]
-    /// nothing is recorded as a single server records it. Refused if something is being changed, or the cluster's port cannot be had.
+    /// Readies the rest of a single server for becoming the first of a cluster while it serves: until
+    /// [`OwnServer::stay`] or [`OwnServer::join`] nothing is recorded as a single server does. Refused
+    /// during changes, or if the cluster's port is taken.
     fn ready_to_join(&self) -> Answer<'_, ()>;
-    /// It stays a single server after all.
+    /// Stays a single server after all.
     fn stay(&self);
     /// Makes the rest a part of the cluster, which has the records. Done when others may be let in.
     fn join(&self, facts: Facts) -> Answer<'_, ()>;
@@ -45,7 +47,7 @@ pub trait OwnServer: Send + Sync + 'static {
 
 /// Carries out requests of the API that other servers hand on.
 pub trait ErrandRunner: Send + Sync + 'static {
-    /// `peer`: the server that asks, which is in the cluster; `caller`: who asked that server.
+    /// `peer`: the server that asks, which is in the cluster; `caller`: the caller of that server.
     fn carry_out(
         &self,
         peer: SocketAddr,

@@ -2,24 +2,23 @@
 
 use crate::asking::{AskError, ask, ask_node};
 use crate::engine::Engine;
+use crate::identity::Facts;
+use crate::join_token::JoinToken;
 use crate::listener::serve;
+use crate::wire::{Ask, Secret, Tell};
 use crate::*;
+use api::audit::Outcome;
 use api::cluster::{
     BusPeer, Carried, CheckOutcome, CreateCluster, Errand, JoinCluster, NodeStatus, StateEngine, TestCluster,
 };
 use api::{Answer, Caller, ClusterManagement, ErrorKind, Role};
-use cluster::api_tokens;
-use cluster::audit::Outcome;
-use cluster::authority::Fingerprint;
-use cluster::clock::unix_now_s;
-use cluster::etcd::TlsIdentity;
-use cluster::etcd::members::{EtcdAlarm, EtcdStatus, MemberHealth};
-use cluster::identity::Facts;
-use cluster::join_token::JoinToken;
-use cluster::nodes;
-use cluster::seal::SealKey;
-use cluster::wire::{Ask, Secret, Tell};
-use cluster::{
+use etcd::TlsIdentity;
+use etcd::members::{EtcdAlarm, EtcdStatus, MemberHealth};
+use records::api_tokens;
+use records::clock::unix_now_s;
+use records::nodes;
+use records::seal::SealKey;
+use records::{
     DiskRecord, DiskState, EtcdMember, FaultDomain, MemoryState, NodeRecord, NodeState, Provisioning, Record,
     Resiliency, State, Typed, VolumeRecord,
 };
@@ -31,6 +30,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use trust::authority::Fingerprint;
 use types::{DiskId, NodeId, PoolId, VolumeId};
 use uuid::Uuid;
 
@@ -91,11 +91,11 @@ impl Engine for NoEngine {
     }
 }
 
-/// A server without pools, of whose neighbours it is known what a test says.
+/// A server without pools; the test sets its neighbours' lives.
 #[derive(Default)]
 struct Rest {
     lives: Mutex<BTreeMap<NodeId, bool>>,
-    /// How often it was told that the server stays a single one.
+    /// Number of calls of `stay`.
     stays: AtomicUsize,
     /// Whether it cannot become a part of a cluster.
     joins_not: AtomicBool,
@@ -128,7 +128,7 @@ impl OwnServer for Rest {
     }
 }
 
-/// What a member of etcd says that votes, and leads.
+/// Status of a member of etcd that votes, and leads.
 pub(crate) fn status(id: u64) -> EtcdStatus {
     EtcdStatus {
         id,
@@ -183,7 +183,7 @@ struct Server {
     state: State,
     key: Arc<SealKey>,
     name: String,
-    /// Of SMB, so that others reach it.
+    /// SMB listener, by which others reach the server.
     smb: TcpListener,
     port: TcpListener,
     rest: Arc<Rest>,
@@ -271,7 +271,7 @@ async fn a_server_joins_by_a_token_and_is_one_of_the_cluster() {
     let token = control.new_token().await.unwrap().token;
     let joined = join(&second, &token).await.unwrap();
     assert_eq!((joined.name.as_str(), joined.id.0), ("node-2", 2));
-    // It has the cluster's key, so that it reads what is sealed.
+    // The second server has the cluster's key, so that it reads sealed secrets.
     let identity = Identity::open(second.data.path()).unwrap().unwrap();
     let sealed = first.key.seal("x", b"secret").unwrap();
     assert_eq!(*identity.seal_key().unwrap().open("x", &sealed).unwrap(), b"secret");
@@ -301,7 +301,7 @@ async fn a_server_with_tokens_of_its_own_joins_once_they_are_deleted_and_is_told
     let token = control.new_token().await.unwrap().token;
     let now_unix_s = unix_now_s();
     for (name, expires) in [("monitoring", None), ("backup", Some(now_unix_s + 3600)), ("old", Some(2))] {
-        // The last one has expired long since, and admits nobody as it is.
+        // The last one has expired long since, and admits nobody by itself.
         let made_unix_s = if name == "old" { 1 } else { now_unix_s };
         api_tokens::create(&second.state, name, Role::Reader, expires, made_unix_s).unwrap();
     }
@@ -348,7 +348,7 @@ async fn strangers_and_removed_servers_are_told_nothing() {
     control.remove_node("node-2".into()).await.unwrap();
     let refused = facts_asked(&second, first.address()).await;
     assert!(matches!(refused, Err(AskError::Refused(_))), "{refused:?}");
-    // Whoever has no certificate may only join.
+    // A server without a certificate may only join.
     let parsed: JoinToken = token.parse().unwrap();
     let stranger = Arc::new(tls::joining(parsed.authority).unwrap());
     for question in [Ask::Facts, Ask::Probe { targets: Vec::new() }] {
@@ -543,17 +543,17 @@ async fn draining_is_recorded_ended_and_taken_back() {
     let revision = first.state.write(&volume(2, &[2, 3]), revision).unwrap();
     control.set_draining("node-2".into(), true).await.unwrap();
     assert_eq!(state_of(2), NodeState::Draining);
-    assert!(!cluster::admission::note_drained(&first.state, NodeId(2)).unwrap(), "it has a volume");
+    assert!(!crate::admission::note_drained(&first.state, NodeId(2)).unwrap(), "it has a volume");
     let revision = first.state.write(&volume(3, &[2, 3]), revision).unwrap();
-    assert!(cluster::admission::note_drained(&first.state, NodeId(2)).unwrap());
+    assert!(crate::admission::note_drained(&first.state, NodeId(2)).unwrap());
     assert_eq!(state_of(2), NodeState::Drained);
-    assert!(!cluster::admission::note_serves_again(&first.state, NodeId(2)).unwrap(), "it has none");
+    assert!(!crate::admission::note_serves_again(&first.state, NodeId(2)).unwrap(), "it has none");
     // No other server could take it over.
     let revision = first.state.write(&volume(2, &[2, 3]), revision).unwrap();
-    assert!(cluster::admission::note_serves_again(&first.state, NodeId(2)).unwrap());
+    assert!(crate::admission::note_serves_again(&first.state, NodeId(2)).unwrap());
     assert_eq!(state_of(2), NodeState::Draining, "it is not to be stopped");
     first.state.write(&volume(3, &[2, 3]), revision).unwrap();
-    assert!(cluster::admission::note_drained(&first.state, NodeId(2)).unwrap());
+    assert!(crate::admission::note_drained(&first.state, NodeId(2)).unwrap());
     control.set_draining("node-2".into(), false).await.unwrap();
     assert_eq!(state_of(2), NodeState::Up);
     control.set_draining("node-2".into(), true).await.unwrap();
@@ -588,10 +588,10 @@ async fn a_volume_with_one_copy_holds_draining_up_and_the_refusal_names_both_way
     control.set_draining("node-2".into(), true).await.unwrap();
 }
 
-/// Answers every errand with what it was.
+/// Answers every errand with the errand itself.
 #[derive(Default)]
 struct Echo {
-    /// Of the audit log.
+    /// Lines of the audit log.
     lines: Mutex<Vec<String>>,
     carried: AtomicUsize,
 }
@@ -638,9 +638,9 @@ async fn an_errand_reaches_the_server_it_is_for_and_only_servers_of_the_cluster_
     assert!(error.message.contains("it is down"), "{error}");
     let question = || {
         let (method, path) = ("DELETE".into(), "/api/v1/volumes/data".into());
-        Ask::Errand(cluster::wire::Errand { method, path, body: Secret(String::new()), by: None })
+        Ask::Errand(crate::wire::Errand { method, path, body: Secret(String::new()), by: None })
     };
-    // The record's address leads to another server of the cluster: that one hears nothing of what is asked.
+    // The record's address leads to another server of the cluster, which learns nothing of the question.
     let echo = Arc::new(Echo::default());
     control.set_runner(echo.clone());
     let record = nodes::member_named(&first.state, "node-2").unwrap().unwrap().value;
@@ -658,12 +658,12 @@ async fn an_errand_reaches_the_server_it_is_for_and_only_servers_of_the_cluster_
     let removed = Arc::new(tls::asking(&Identity::open(second.data.path()).unwrap().unwrap()).unwrap());
     let told = ask(removed.clone(), first.address(), &question(), PATIENCE).await;
     assert!(matches!(told, Err(AskError::Refused(_))), "{told:?}");
-    // It is told that it was removed, and when.
+    // The server learns that it was removed, and when.
     let told = ask(removed, first.address(), &Ask::Standing, PATIENCE).await;
     let Ok((Tell::Standing { is_member: false, removed_unix_s: Some(removed) }, _)) = told else {
         panic!("{told:?}")
     };
-    assert!(cluster::clock::unix_now_s().abs_diff(removed) < 60, "{removed}");
+    assert!(records::clock::unix_now_s().abs_diff(removed) < 60, "{removed}");
     let waits = crate::waiting::Waits::Removed { by: "node-1".into(), unix_s: Some(1_795_824_000) };
     let words = waits.in_words(&Identity::open(second.data.path()).unwrap().unwrap());
     assert!(words.contains("'node-2', was removed from cluster C on 2026-11-28"), "{words}");
@@ -679,7 +679,7 @@ async fn a_certificate_that_cannot_be_written_is_issued_once_and_written_later()
     let proof = second.start().credentials().unwrap();
     let now = proof.facts().certified_unix_s;
     proof.remember(Facts { certified_unix_s: now - 200 * 86_400, ..proof.facts() }).unwrap();
-    let file = proof.directory().join(cluster::identity::CERTIFICATE);
+    let file = proof.directory().join(crate::identity::CERTIFICATE);
     std::fs::remove_file(&file).unwrap();
     std::fs::create_dir_all(file.join("in its way")).unwrap();
     let record = || nodes::member_named(&second.state, "node-2").unwrap().unwrap();
@@ -689,7 +689,7 @@ async fn a_certificate_that_cannot_be_written_is_issued_once_and_written_later()
     let issued = record();
     assert!(renew_if_due(&proof, &second.state, &second.key, now).is_err());
     assert_eq!(record().revision, issued.revision, "it was issued once");
-    assert!(cluster::ClusterRecord::find(&second.state).unwrap().unwrap().value.revoked.is_empty());
+    assert!(records::ClusterRecord::find(&second.state).unwrap().unwrap().value.revoked.is_empty());
     std::fs::remove_dir_all(&file).unwrap();
     assert_eq!(renew_if_due(&proof, &second.state, &second.key, now), Ok(true));
     let shown = tls::fingerprint(&Identity::open(second.data.path()).unwrap().unwrap().certificate).unwrap();
@@ -714,7 +714,7 @@ async fn a_certificate_is_renewed_while_the_server_runs_and_both_are_good_until_
     assert_eq!(renew_if_due(&proof, &second.state, &second.key, now), Ok(false));
     let after = Identity::open(second.data.path()).unwrap().unwrap();
     assert_ne!(after.certificate, before.certificate);
-    // It shows the new one without having been started again, and the first one knows it.
+    // The server shows the new certificate without a restart, and the first server knows it.
     let tls = Arc::new(tls::asking(&Identity::open(first.data.path()).unwrap().unwrap()).unwrap());
     let (_, shown) = ask(tls, second.address(), &Ask::Facts, PATIENCE).await.unwrap();
     assert_eq!(shown, tls::fingerprint(&after.certificate).unwrap());

@@ -1,12 +1,11 @@
-//! TLS between servers of a cluster: both sides show a certificate of the cluster's authority. Whoever joins has none yet, and knows the
-//! authority by its fingerprint, from the token.
+//! TLS between servers of a cluster: both sides show a certificate of the cluster's authority. A server
+//! that joins has none yet, and knows the authority by its fingerprint, from the token.
 //!
-//! Promises: TLS 1.3 only; a certificate that the authority did not make ends the handshake. That it is one of a server that is still in the
-//! cluster is asked of the records, by its fingerprint.
+//! Promises: TLS 1.3 only; a certificate that the authority did not make ends the handshake. Callers
+//! check in the records, by the fingerprint, that its server is still in the cluster.
 
+use crate::identity::Identity;
 use api::tls::provider;
-use cluster::authority::{Fingerprint, MEMBER_NAME};
-use cluster::identity::Identity;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
@@ -17,6 +16,7 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
 };
 use std::sync::Arc;
+use trust::authority::{Fingerprint, MEMBER_NAME};
 
 /// Why TLS of the cluster cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -29,7 +29,7 @@ fn refused(error: impl std::fmt::Display) -> ClusterTlsError {
 
 /// The name that every server's certificate has.
 pub fn member_name() -> ServerName<'static> {
-    // It is a constant, and a name.
+    // The constant is a valid name.
     ServerName::try_from(MEMBER_NAME).unwrap_or(ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into()))
 }
 
@@ -48,7 +48,8 @@ fn roots(identity: &Identity) -> Result<Arc<RootCertStore>, ClusterTlsError> {
     Ok(Arc::new(roots))
 }
 
-/// The server's certificate with the authority's behind it, which whoever joins compares with its token.
+/// Returns the server's certificate with the authority's behind it, which a joining server compares
+/// with its token.
 fn chain(
     identity: &Identity,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), ClusterTlsError> {
@@ -91,7 +92,7 @@ pub fn asking(identity: &Identity) -> Result<ClientConfig, ClusterTlsError> {
         .map_err(refused)
 }
 
-/// For whoever has a token only.
+/// For a server that has a token only.
 ///
 /// # Errors
 /// [`ClusterTlsError`].

@@ -1,22 +1,28 @@
-//! A founding is taken back: the server is the single server that it was.
+//! Takes a founding back: the server is the single server of before.
 //!
-//! Promises: wherever this is cut off, one of the two engines has the state, and not both; nothing that was acknowledged is lost.
+//! Promises: at any interruption one of the two engines has the state, and not both; acknowledged
+//! changes are not lost.
 //!
-//! 1. It is begun only if etcd is known not to have this cluster, and nothing is under way that would make it: no record had begun to move (there
-//!    is no [`Moved`]), or the move says that it failed ([`cluster::CarryError::Undecided`] does not), or etcd has another cluster of that name.
-//!    So the old engine has every record, and what was acknowledged since went there.
-//! 2. `DATA/cluster` goes by one rename, which is synced. A start before it goes on with the founding, from the old engine, which still has the
-//!    founding's records; a start behind it opens the old engine as a single server's.
-//! 3. Only then the founding's records go from the old engine, and [`Moved`] with them, which would make the next founding keep what is left of
-//!    an etcd that was cut off. A start in between finds them, and a single server heeds none of them; the next founding removes them first.
+//! 1. It begins only if etcd is known not to have this cluster, and nothing is under way that would
+//!    make it: no record had begun to move (there is no [`Moved`]), or the move reports that it failed
+//!    ([`etcd::CarryError::Undecided`] does not), or etcd has another cluster of that name. So the
+//!    old engine has every record, and later acknowledged changes went there.
+//! 2. `DATA/cluster` goes by one rename, which is synced. A start before it continues the founding,
+//!    from the old engine, which still has the founding's records; a start behind it opens the old
+//!    engine as a single server's.
+//! 3. Only then the founding's records go from the old engine, and [`Moved`] with them, which would
+//!    make the next founding keep remains of an interrupted etcd. A start in between finds them, and a
+//!    single server heeds none of them; the next founding removes them first.
 //!
-//! If it is not known whether the rename is on the disk, the third step is left out: both starts are good with the records.
+//! If it is unknown whether the rename is on the disk, the third step is left out: both starts are good
+//! with the records.
 
 use crate::failure::{ControlError, off_the_loop};
+use crate::identity::{self, IdentityError};
 use api::{ApiError, ErrorKind};
-use cluster::identity::{self, IdentityError};
-use cluster::nodes::ClusterRecord;
-use cluster::{Moved, NodeRecord, Record, State, StateError, Stored, Transaction, Typed};
+use etcd::{EtcdState, Moved};
+use records::nodes::ClusterRecord;
+use records::{NodeRecord, Record, State, StateError, Stored, Transaction, Typed};
 use std::path::Path;
 
 /// Makes this server a single one again; `state` is that of its old engine. See the module for when it may be called.
@@ -31,15 +37,16 @@ pub(crate) fn take_back(data: &Path, state: &State) -> Result<(), IdentityError>
     Ok(())
 }
 
-/// What a server is behind a founding that did not come to its end.
+/// State of a server after a founding that was not completed.
 pub(crate) enum Left {
-    /// The single server that it was; the founding is taken back.
+    /// The single server of before; the founding is taken back.
     Single,
-    /// A founder, perhaps: a start anew goes on with it.
+    /// Perhaps a founder: a restart continues the founding.
     Founder,
 }
 
-/// Takes a founding that failed back if the records have not moved, and cannot come to. Answers what to say of it, too.
+/// Takes a failed founding back if the records have not moved, and cannot any more. Returns also the
+/// message for the caller.
 pub(crate) async fn leave_founding(
     data: &Path,
     state: &State,
@@ -48,7 +55,7 @@ pub(crate) async fn leave_founding(
 ) -> (Left, ApiError) {
     let why = error.message;
     // A move of which nobody knows whether it happened leaves the state with etcd.
-    if state.etcd().is_none() {
+    if EtcdState::of(state).is_none() {
         let (data, state) = (data.to_owned(), state.clone());
         match off_the_loop(move || Ok(take_back(&data, &state)?)).await {
             Ok(()) => {
@@ -74,7 +81,8 @@ pub(crate) async fn leave_founding(
     (Left::Founder, ApiError::new(ErrorKind::Unavailable, message))
 }
 
-/// Removes the records of a founding that was not finished: this server is in no cluster, whatever its own state says.
+/// Removes the records of a founding that was not finished: this server is in no cluster, even if its
+/// own state names one.
 pub(crate) fn forget_founding(state: &State) -> Result<(), StateError> {
     let mut transaction = Transaction::default();
     if let Some(Stored { revision, value }) = ClusterRecord::find(state)? {

@@ -1,15 +1,17 @@
-//! A server that does not hear most of the others answers for no volume: what is said of that, on every surface.
+//! The reason why a server that does not hear most of the others answers for no volume, for every display.
 
 use api::cluster::Unserved;
-use cluster::NodeRecord;
-use cluster::membership::shell::Standing;
+use heartbeat::shell::Standing;
+use records::NodeRecord;
 use std::time::Duration;
 use types::NodeId;
 
-/// A lease that is lost for less is lost for a moment, such as while another server is found dead: nothing is told of it.
+/// Time without lease from which it is reported: shorter losses pass, such as while another server is
+/// found dead.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 
-/// Tells why this server may answer for no volume, if it may not. `members`: those on record, which all vote.
+/// Explains why this server may answer for no volume, if it may not. `members`: those on record, which
+/// all vote.
 pub(crate) fn unserved(members: &[NodeRecord], own: NodeId, standing: &Standing) -> Option<Unserved> {
     if standing.without_lease_for? < TOLD_AFTER {
         return None;

@@ -1,30 +1,30 @@
-//! The cluster as it is shown: servers with what they hold, and what would be lost with one more.
+//! The cluster as it is shown: servers with their holdings, and the losses if one more server died.
 
 use crate::preflight::Seen;
 use crate::surroundings::OwnServer;
+use crate::wire::Facts;
 use api::cluster::{CheckOutcome, NodeStatus, NodeView, PreflightCheck, StateEngine};
-use cluster::authority::certificate_ends_unix_s;
-use cluster::wire::Facts;
-use cluster::{
+use records::{
     ClusterRecord, DiskRecord, DiskState, NodeRecord, NodeState, State, StateError, Typed, VolumeRecord,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
+use trust::authority::certificate_ends_unix_s;
 use types::NodeId;
 
-/// Which server has what, by the records.
+/// Disks and volumes by server, from the records.
 pub struct Holdings {
     disks: Vec<DiskRecord>,
     volumes: Vec<VolumeRecord>,
 }
 
-/// What a server that is to drain must leave.
+/// Condition on which a server may be drained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Demand {
     /// Every volume is served while the server is away.
     Service,
-    /// The administrator knows which are not.
+    /// None: the administrator knows which volumes are not served.
     Nothing,
 }
 
@@ -40,9 +40,9 @@ pub(crate) struct LastRead {
 
 impl LastRead {
     /// # Errors
-    /// Those of the state.
+    /// Errors of the state.
     pub fn now(state: &State) -> Result<Self, StateError> {
-        let members = cluster::nodes::members(state)?.into_iter().map(|node| node.value).collect();
+        let members = records::nodes::members(state)?.into_iter().map(|node| node.value).collect();
         let cluster = ClusterRecord::find(state)?.map(|found| found.value);
         Ok(Self { cluster, members, holdings: Arc::new(Holdings::read(state)?), at: Instant::now() })
     }
@@ -50,7 +50,7 @@ impl LastRead {
 
 impl Holdings {
     /// # Errors
-    /// Those of the state.
+    /// Errors of the state.
     pub fn read(state: &State) -> Result<Self, StateError> {
         let disks = state.list::<DiskRecord>()?.into_iter().map(|disk| disk.value);
         let volumes = state.list::<VolumeRecord>()?.into_iter().map(|volume| volume.value);
@@ -67,10 +67,11 @@ impl Holdings {
         own.map(|volume| volume.name.as_str()).collect()
     }
 
-    /// A server that is up may leave only if no disk of the pool is on it, and it has no volume.
+    /// Demands that no disk of the pool is on a server that is up, and that it has no volume, before it
+    /// leaves.
     ///
     /// # Errors
-    /// What is on it, and the commands that move it away.
+    /// Its holdings, and the commands that move them away.
     pub fn demand_nothing_on(&self, node: &NodeRecord) -> Result<(), String> {
         let disks: Vec<&DiskRecord> = self.disks_of(node).collect();
         let volumes = self.volumes_of(node);
@@ -92,10 +93,10 @@ impl Holdings {
         ))
     }
 
-    /// A dead server may be taken out only if every volume goes on without the copies on it.
+    /// Demands that every volume can do without the copies on a dead server, before it is taken out.
     ///
     /// # Errors
-    /// Which would not.
+    /// The volumes that cannot.
     pub fn demand_nothing_counts_on(&self, node: &NodeRecord) -> Result<(), String> {
         let own: Vec<_> = self.disks_of(node).map(|disk| disk.id).collect();
         let counts = |volume: &&VolumeRecord| volume.in_sync.iter().any(|disk| own.contains(disk));
@@ -121,7 +122,7 @@ impl Holdings {
         let needs = |volume: &&VolumeRecord| {
             let has_some = volume.in_sync.iter().any(|disk| own.contains(disk));
             let elsewhere = volume.in_sync.iter().any(|disk| !own.contains(disk));
-            // Of a chunk with copies in one place only nobody knows which that is.
+            // Nobody knows the place of a chunk with copies in one place only.
             has_some && (!elsewhere || (!volume.homes.is_empty() && volume.min_homes < 2))
         };
         let (single, others): (Vec<&VolumeRecord>, Vec<&VolumeRecord>) =
@@ -152,7 +153,7 @@ impl Holdings {
         ))
     }
 
-    /// Servers that hold every acknowledged write of the volume, by what is in sync.
+    /// Servers that hold every acknowledged write of the volume, by the copies in sync.
     fn holders(&self, volume: &VolumeRecord) -> BTreeSet<Option<NodeId>> {
         let nodes = volume.in_sync.iter().filter_map(|id| self.disks.iter().find(|disk| disk.id == *id));
         nodes.map(|disk| disk.node).collect()
@@ -172,7 +173,8 @@ fn emptying(disk: &DiskRecord) -> String {
     }
 }
 
-/// `seen`: the servers other than `own`, as they answered. Heartbeats say who lives; if they do not know, whether it answered.
+/// `seen`: the answers of servers other than `own`. Heartbeats decide who lives; if they do not know,
+/// an answer does.
 pub fn nodes(
     members: &[NodeRecord],
     own: Option<NodeId>,
@@ -222,7 +224,7 @@ pub fn nodes(
 
 /// Has the servers run a member only if that one votes.
 pub fn note_members(nodes: &mut [NodeView], engine: &StateEngine) {
-    // If etcd's majority did not say, the records are all that is known.
+    // If etcd's majority did not answer, only the records are known.
     if engine.members.is_empty() {
         return;
     }
@@ -232,14 +234,14 @@ pub fn note_members(nodes: &mut [NodeView], engine: &StateEngine) {
     }
 }
 
-/// What would be lost if one more server died, a sentence each.
+/// Returns, in a sentence each, what would be lost if one more server died.
 pub fn at_risk(nodes: &[NodeView], engine: &StateEngine, holdings: &Holdings) -> Vec<String> {
     let mut sentences = Vec::new();
     if nodes.is_empty() {
         return sentences;
     }
-    // Of an etcd that somebody else runs, its members are no servers of the cluster. A record says that a server ought to run a member: whether it
-    // does is said by the member.
+    // The members of an etcd that somebody else runs are no servers of the cluster. A record says that a
+    // server ought to run a member: only the member says whether it does.
     let working: Vec<&str> = engine
         .members
         .iter()

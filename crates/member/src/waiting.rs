@@ -1,32 +1,33 @@
-//! Why a server that starts still waits for the cluster's state: which servers are missing, or that it was removed meanwhile.
+//! The reason why a starting server still waits for the cluster's state: missing servers, or its own removal.
 //!
-//! Promises: looks only, within [`PATIENCE`] and a little; says of no server that it is missing whose etcd takes a connection.
+//! Promises: only checks, within [`PATIENCE`] and a little; never calls a server missing whose etcd
+//! takes a connection.
 
 use crate::alone::date;
 use crate::asking::ask;
+use crate::identity::Identity;
 use crate::tls;
-use cluster::clock::unix_now_s;
-use cluster::identity::Identity;
-use cluster::wire::{Ask, Tell};
+use crate::wire::{Ask, Tell};
+use records::clock::unix_now_s;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// For which another server may take to answer, or its etcd to take a connection.
+/// Timeout of another server's answer, and of a connection to its etcd.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a look found.
+/// Result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Waits {
-    /// Another server says that this one was removed from the cluster, and when, as far as that is known.
+    /// Another server reports that this one was removed from the cluster, and when, if known.
     Removed { by: String, unix_s: Option<u64> },
     /// Names, or addresses, of the servers whose etcd takes no connection.
     For(Vec<String>),
 }
 
 impl Waits {
-    /// Says to an administrator what is waited for, and what to do.
+    /// Explains the wait to an administrator, with the remedy.
     pub fn in_words(&self, identity: &Identity) -> String {
         let (own, cluster) = (&identity.facts.name, &identity.facts.cluster);
         match self {
@@ -51,7 +52,7 @@ impl Waits {
     }
 }
 
-/// Looks, from a thread that may block, what this server waits for.
+/// Finds out, on a thread that may block, why this server waits.
 pub fn look(identity: &Identity) -> Waits {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_or_else(|_| Waits::For(Vec::new()), |runtime| runtime.block_on(look_at_all(identity)))

@@ -1,7 +1,8 @@
-//! Handing a directory's access entries down to what is below it, as a job beside clients.
+//! Passing a directory's access entries on to all files and directories below it, as a job beside
+//! clients.
 //!
-//! Promises: what the job says it did is durable. A server that is killed forgets the job, not what it changed: it is begun again by
-//! hand, and ends as it would have.
+//! Promises: all changes that the job reports are durable. A server that is killed forgets the job, not
+//! its changes: an administrator begins it again, and it ends as it would have.
 
 use crate::error::{Done, Error, ErrorKind};
 use crate::jobs::{JobId, JobKind, JobState, Jobs};
@@ -17,7 +18,7 @@ use volume::backend::{Operation, Reply, ShareRoot};
 use volume::security::OwnEntries;
 use volume::service::{Propagation, PropagationReport, PropagationStep};
 
-/// The rest after each step, in which clients are served.
+/// Pause after each step, in which clients are served.
 const REST: Duration = Duration::from_millis(1);
 
 /// Begins propagations.

@@ -1,12 +1,14 @@
 //! Whether this node may answer for its volumes, at this very moment.
 //!
-//! A volume answers much from memory: its cache, its opens, its names. Another node may have changed all of that if it has claimed the volume,
-//! so nothing of a volume leaves the node without a lease ([`cluster::membership`]). The clock is read when an answer leaves, after all that is
-//! in it was gathered: however long the process was stopped in between, what leaves was true at a moment of the lease. On a single server there
-//! is no lease, and nothing is asked; one that becomes a node answers without until it has its first, and nobody else may join before that.
+//! A volume answers much from memory: its cache, its opens, its names. Another node may have changed
+//! all of that if it has claimed the volume, so nothing of a volume leaves the node without a lease
+//! ([`heartbeat`]). The clock is read when an answer leaves, after all that is in it was
+//! gathered: even if the process was stopped in between, the answer was true at a moment of the lease.
+//! On a single server there is no lease, and nothing is asked; one that becomes a node answers without
+//! until it has its first, and nobody else may join before that.
 
-use cluster::membership::Offer;
-use cluster::membership::shell::{Claim, Link, Retreat};
+use heartbeat::Offer;
+use heartbeat::shell::{Claim, Link, Retreat};
 use space::local::LocalSpace;
 use space::seam::BlockStore;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -14,15 +16,16 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use types::{Monotonic, VolumeId};
 
-/// What the heartbeats tell the node and are told by it. Nothing here waits.
+/// The heartbeats as the node uses them. Nothing here waits.
 pub trait Heartbeats {
-    /// Reads the clock that leases are told in.
+    /// Reads the clock of leases.
     fn now(&self) -> Monotonic;
 
     /// The last lease; it may be over.
     fn offer(&self) -> Option<Offer>;
 
-    /// Whether nobody answers any more who did before the claim. Until then the loop is woken when it may be so.
+    /// Whether all who may have answered before the claim have stopped. Until then the heartbeats wake the
+    /// loop when that may have changed.
     fn may_answer_for(&self, volume: VolumeId, claim: &Claim) -> bool;
 
     fn forget_claim(&self, volume: VolumeId);
@@ -155,12 +158,12 @@ impl Answering {
         if heartbeats.now() < self.until.get() {
             return true;
         }
-        // It may have grown since the turn began.
+        // The lease may have grown since the turn began.
         self.take_offer().is_none() && heartbeats.now() < self.until.get()
     }
 
     /// Lets openings serve whose volumes nobody else answers for any more; whether there were any.
-    pub fn permit<S: BlockStore, C: cluster::ClusterState>(
+    pub fn permit<S: BlockStore, C: records::ClusterState>(
         &self,
         spaces: impl Iterator<Item = LocalSpace<S, C>>,
     ) -> bool {
@@ -199,7 +202,7 @@ impl Answering {
 mod tests {
     use super::*;
 
-    /// Heartbeats whose clock goes on by itself when it is read.
+    /// Heartbeats whose clock advances when it is read.
     #[derive(Default)]
     struct Fake {
         now: Cell<u64>,

@@ -1,4 +1,4 @@
-//! Pauses between tries of what keeps failing: disks, volumes, records.
+//! Pauses between tries of things that keep failing: disks, volumes, records.
 //!
 //! Promises: each pause is twice as long as the one before, up to the longest. Only after a try that went well for a while is the next
 //! pause the first again: a thing that fails as soon as it is used is no better than one that cannot be begun. Never reads a clock.
@@ -64,7 +64,8 @@ mod tests {
         Backoff::new(SECOND * 2, SECOND * 60, SECOND * 10)
     }
 
-    /// Tries whenever one is due, for so many seconds; each lasts for so long and then breaks. When tries began, in seconds.
+    /// Tries as soon as one is due, from `from_s` to `to_s`; each lasts for `lasts` and then breaks.
+    /// Returns when tries began, in seconds.
     fn tries(backoff: &mut Backoff, from_s: u64, to_s: u64, lasts: Duration) -> Vec<u64> {
         let mut began = Vec::new();
         let mut running: Option<Monotonic> = None;

@@ -1,7 +1,9 @@
-//! `volume check`: compares the structures of a volume with each other and with what is allocated, and all copies of all its data.
+//! `volume check`: compares the structures of a volume with each other and with the allocation, and all
+//! copies of all its data.
 //!
-//! Promises: without repair nothing is written. With it, copies that are corrupt, or older than another, are written again from the
-//! newest that is intact, and compared once more; of the structures only wrong counts of quotas are made anew. Works beside clients: a region is locked while it is
+//! Promises: without repair nothing is written. With it, copies that are corrupt, or older than
+//! another, are written again from the newest that is intact, and compared once more; of the structures
+//! only wrong counts of quotas are made anew. Works beside clients: a region is locked while it is
 //! compared.
 
 use crate::error::{Done, Error, ErrorKind};
@@ -21,10 +23,11 @@ use volume::fs::{Check, FsError};
 /// Regions compared in one go, and the rest after.
 const STEP_REGIONS: usize = 8;
 const STEP_REST: Duration = Duration::from_millis(10);
-/// Keys of the structures that are looked at in one go, and the rest after.
+/// Keys of the structures that are read in one go, and the pause after.
 const STEP_KEYS: usize = 200;
 const KEYS_REST: Duration = Duration::from_millis(1);
-/// How often a region is tried that could not be looked at, and the pause between: a disk may just be leaving.
+/// How often a region is tried that could not be compared, and the pause between: a disk may just be
+/// leaving.
 const TRIES: u32 = 5;
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
@@ -126,7 +129,7 @@ struct Run {
 impl Run {
     async fn run(mut self, served: ServedVolume) {
         let structures = self.check_structures(&served).await;
-        // As long as somebody has it, a volume that stopped is not opened another time.
+        // While somebody holds it, a volume that stopped is not opened another time.
         drop(served);
         if !self.check_copies().await {
             return;
@@ -280,7 +283,7 @@ impl Run {
         None
     }
 
-    /// Tells what a comparison saw, once it did; `None` inside: the volume is gone.
+    /// Returns the result of a comparison, once it is there; `None` inside: the volume is gone.
     fn compared(&self, lba: Lba) -> Option<Option<Seen>> {
         let seen = self.parts.events.take_compared(self.volume, lba);
         seen.map(Some).or_else(|| (!self.parts.volumes.is_served(self.volume)).then_some(None))
@@ -301,8 +304,8 @@ impl Run {
     }
 }
 
-/// Goes through the file layer's structures. The error says why that did not go to the end.
-/// `gives_up` says why not: nobody brings what is missing to a volume that was deleted or has stopped.
+/// Goes through the file layer's structures. The error says why that did not go to the end. `gives_up`
+/// says why not: a volume that was deleted or has stopped gets no missing pages.
 async fn check_structures(
     served: &ServedVolume,
     tasks: &Tasks,

@@ -10,9 +10,10 @@ use crate::served::ServedVolume;
 use crate::volume_care::NewVolume;
 use crate::volumes::Front;
 use crate::{Done, on_loop};
-use cluster::membership::Offer;
-use cluster::membership::shell::{Claim, Retreat};
-use cluster::{
+use heartbeat::Offer;
+use heartbeat::shell::{Claim, Retreat};
+use log::Log;
+use records::{
     DeletedVolume, DiskRecord, DiskState, Fault, FaultDomain, MemoryState, Provisioning, Resiliency, State,
     Typed, VolumeRecord,
 };
@@ -22,18 +23,18 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use sys::driver::{Driver, DriverChoice};
 use types::{DiskId, Epoch, FileTime, Monotonic, NodeId, NtStatus, PoolId, VolumeId};
 use volume::backend::{Backend, Operation, Reply, WideString};
 
+mod log;
 mod retreat;
 
 const LEASE: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a node has sent to disks of others, and what came back.
+/// Requests that a node has sent to disks of others, and the answers.
 #[derive(Default)]
 struct Ends {
     sent: Vec<(DiskId, Request)>,
@@ -54,7 +55,7 @@ impl Transport for Link {
     }
 }
 
-/// The server of a node, reduced to what polls its volumes.
+/// The server of a node, reduced to its polls of volumes.
 #[derive(Default, Clone)]
 struct Server(Rc<RefCell<BTreeMap<VolumeId, ServedVolume>>>);
 
@@ -67,13 +68,13 @@ impl Front for Server {
     }
 }
 
-/// What is known of a node by its heartbeats.
+/// A node's state as its heartbeats show it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Word {
     is_dead: bool,
     lease_until: Monotonic,
     applied: u64,
-    /// What it says is not heard.
+    /// Nobody hears the node's words.
     is_mute: bool,
 }
 
@@ -133,15 +134,15 @@ impl Heartbeats for Heart {
 struct Running {
     node: Node,
     heart: Rc<Heart>,
-    /// Of its lease.
+    /// Term of the lease.
     term: u64,
-    /// It gets no lease.
+    /// The process gets no lease.
     is_refused: bool,
     server: Server,
     ends: Rc<RefCell<Ends>>,
-    /// Nobody hears it any more.
+    /// Nobody hears the process any more.
     is_dead: bool,
-    /// The life that was heard last.
+    /// The life in the last heartbeat.
     incarnation: Cell<u64>,
 }
 
@@ -152,7 +153,7 @@ struct Rig {
     driver: Driver,
     /// Nodes that are to have no volumes.
     draining: BTreeSet<NodeId>,
-    /// Nodes that were removed: nobody is told of them any more.
+    /// Nodes that were removed: no view names them any more.
     removed: BTreeSet<NodeId>,
     nodes: BTreeMap<NodeId, Running>,
     words: Words,
@@ -276,7 +277,7 @@ impl Rig {
         }
     }
 
-    /// The node falls silent; the others are told.
+    /// Makes the node fall silent, and tells the others.
     fn kill(&mut self, node: u32) {
         if let Some(running) = self.nodes.get_mut(&NodeId(node)) {
             running.is_dead = true;
@@ -295,7 +296,7 @@ impl Rig {
         self.tell_lives();
     }
 
-    /// Asks a volume for what it has in memory.
+    /// Asks a volume for data that it has in memory.
     fn ask(&mut self, node: u32, volume: VolumeId) -> Rc<RefCell<Option<Result<Reply, NtStatus>>>> {
         let served = self.of(node).volumes.served(volume).expect("it is served");
         let (answer, now) = (Rc::new(RefCell::new(None)), self.now());
@@ -476,14 +477,14 @@ fn a_single_server_becomes_a_node_while_it_serves_and_answers_by_leases_from_the
     rig.nodes.get_mut(&NodeId(1)).expect("it").is_refused = false;
     rig.until("it answers again", |_| answer.borrow().is_some());
 
-    // Another one joins, and takes over what it can.
+    // Another one joins, and takes over all that it can.
     rig.start(NodeId(2));
     rig.tell_lives();
     rig.until("the volume is known there", |rig| rig.of(2).volumes.is_elsewhere(volume));
     assert_eq!(rig.servers(volume), [1]);
     let (care, disk) = (rig.of(2).disk_care.clone(), rig.disk("disk-3"));
     rig.run(2, async move { care.add(pool, disk).await }).expect("a disk");
-    // What is decided on a disk of the first is recorded as that node's.
+    // Decisions on a disk of the first node are recorded with that node as its owner.
     let disk = *rig.of(1).disks.slots().keys().next().expect("a disk");
     let care = rig.of(1).disk_care.clone();
     rig.run(1, async move { care.retire(disk).await }).expect("it is retired");
@@ -568,8 +569,8 @@ fn a_node_whose_data_reach_nobody_lets_its_volumes_go_although_all_hear_it() {
         rig.cut.extend([(NodeId(1), other), (other, NodeId(1))]);
     }
     // The fault keeps it from the cluster's state, too.
-    let is_commit = |request: &cluster::Request| matches!(request, cluster::Request::Commit(_));
-    let lose = move |request: &cluster::Request| if is_commit(request) { Fault::Lost } else { Fault::None };
+    let is_commit = |request: &records::Request| matches!(request, records::Request::Commit(_));
+    let lose = move |request: &records::Request| if is_commit(request) { Fault::Lost } else { Fault::None };
     rig.memory.set_fault_hook(Some(Box::new(lose)));
     rig.of(1).neighbours.set_unreached([2, 3].map(unreached).into());
     rig.pass(Duration::from_millis(2500));
@@ -598,7 +599,7 @@ fn a_node_that_drains_hands_its_volumes_over_and_takes_none_until_it_is_resumed(
     };
     let refused = rig.run(1, async move { care.create(new).await }).expect_err("it drains");
     assert!(refused.message.contains("this server drains"), "{}", refused.message);
-    // The node that has it dies: the one that does not drain is next, whoever has fewer volumes.
+    // The node that has it dies: the one that does not drain is next, although it may have more volumes.
     let heir = rig.servers(volume)[0];
     let other = 5 - heir;
     rig.kill(heir);
@@ -688,56 +689,21 @@ fn disks_that_come_back_at_servers_that_joined_anew_catch_up_with_the_volume() {
     });
 }
 
-/// Keeps what this thread logs.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
-
-impl Log {
-    fn tells(&self, parts: &[&str]) -> bool {
-        let lines = self.0.lock().expect("no thread panics while it holds it");
-        lines.iter().any(|line| parts.iter().all(|part| line.contains(part)))
-    }
-}
-
-impl tracing::Subscriber for Log {
-    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-        true
-    }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::Id {
-        tracing::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::Id, _: &tracing::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut line = event.metadata().level().to_string();
-        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
-            line.push_str(&format!(" {field}={value:?}"));
-        });
-        self.0.lock().expect("no thread panics while it holds it").push(line);
-    }
-    fn enter(&self, _: &tracing::Id) {}
-    fn exit(&self, _: &tracing::Id) {}
-}
-
 #[test]
 fn a_server_that_is_away_for_a_moment_is_in_the_log_with_its_disk_by_their_names() {
-    let log = Log::default();
+    let log = Log::of_this_thread();
     let disk = ["volume=\"data\"", "disk=\"node-3:"];
-    tracing::subscriber::with_default(log.clone(), || {
-        let (mut rig, _, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
-        rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 3);
-        rig.kill(3);
-        rig.until("its disk has left", |rig| rig.record(volume).in_sync.len() == 2);
-        // The record is there before its owner has heard so, and a disk may leave by its connection before its node is held dead.
-        rig.until("that is logged", |_| {
-            log.tells(&[&["WARN", "misses writes of a volume"], &disk[..]].concat())
-        });
-        rig.until("the node is down", |_| log.tells(&["WARN", "a node is down", "node=\"node-3\""]));
-        rig.revive(3);
-        rig.until("its disk is back", |rig| rig.record(volume).in_sync.len() == 3);
-        let joined = ["INFO", "has every write of a volume again"];
-        rig.until("that is logged as well", |_| log.tells(&[&joined, &disk[..]].concat()));
-    });
+    let (mut rig, _, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
+    rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 3);
+    rig.kill(3);
+    rig.until("its disk has left", |rig| rig.record(volume).in_sync.len() == 2);
+    // The record is there before its owner has heard so, and a disk may leave by its connection before its node is held dead.
+    rig.until("that is logged", |_| log.tells(&[&["WARN", "misses writes of a volume"], &disk[..]].concat()));
+    rig.until("the node is down", |_| log.tells(&["WARN", "a node is down", "node=\"node-3\""]));
+    rig.revive(3);
+    rig.until("its disk is back", |rig| rig.record(volume).in_sync.len() == 3);
+    let joined = ["INFO", "has every write of a volume again"];
+    rig.until("that is logged as well", |_| log.tells(&[&joined, &disk[..]].concat()));
 }
 
 #[test]
@@ -746,7 +712,7 @@ fn each_server_that_knows_of_a_volume_which_nobody_serves_tells_of_it() {
     let told = |rig: &Rig, node| rig.of(node).unserved().iter().map(|record| record.id).collect::<Vec<_>>();
     let all = [NodeId(2), NodeId(3)];
     assert!(told(&rig, 2).is_empty() && told(&rig, 3).is_empty(), "it is served");
-    // Nobody takes it over: no node is told that it may answer.
+    // Nobody takes it over: no node hears that it may answer.
     all.iter().for_each(|node| rig.nodes.get(node).expect("it").node.stop());
     rig.kill(1);
     rig.until("both tell", |rig| {
@@ -807,7 +773,7 @@ fn a_node_without_a_lease_tells_nothing_of_what_it_has_in_memory() {
         running.is_refused = is_refused;
         running.term += terms;
     };
-    // It lapses, and comes back in the same term: nobody has taken the node for dead.
+    // The lease lapses, and comes back in the same term: nobody has taken the node for dead.
     let life = rig.of(1).incarnation();
     refuse(&mut rig, true, 0);
     rig.pass(LEASE);
@@ -905,7 +871,7 @@ fn an_opening_that_failed_leaves_the_record_of_a_healthy_owner_as_it_is() {
     rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 3);
     rig.until("nothing is proposed", |rig| rig.record(volume).epoch > before.epoch);
     let owned = rig.record(volume);
-    // It took the first node for dead by a record from before, and cannot open anything.
+    // The second node took the first for dead by a record from before, and cannot open anything.
     rig.of(2).pools.supersede(pool, "a disk carries newer records");
     rig.of(2).following.opener.open(before);
     rig.until("it gives up", |rig| rig.of(2).volumes.is_elsewhere(volume));
@@ -1092,7 +1058,7 @@ fn a_promise_that_no_owner_can_come_to_keeps_a_volume_closed_until_an_administra
     rig.pass(Duration::from_secs(1));
     assert_eq!(rig.servers(volume), [0; 0], "nothing was confirmed");
     forget(&mut rig, true).expect("it is forgotten");
-    // Of what lay on these two disks alone, the first node's is the copy that is believed.
+    // Of data on these two disks alone, the first node's copy counts.
     rig.revive(1);
     rig.until("it is served", |rig| !rig.servers(volume).is_empty());
     rig.until("the disk counts again", |rig| rig.record(volume).in_sync.contains(&disk));

@@ -1,4 +1,4 @@
-//! Disks that count and time what they are asked, and that are asked for a block when nobody asks for anything.
+//! Disks that count and time their operations, and that get a probe when nobody asks them for anything.
 
 use disk::{Disk, DiskCompletion, DiskError, DiskInfo, DiskOperation};
 use std::cell::{Cell, RefCell};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use sys::BufMut;
 use types::{LatencyHistogram, Monotonic};
 
-/// The operations that a disk was asked for since it was first opened.
+/// The operations of a disk since it was first opened.
 #[derive(Debug, Default)]
 pub struct Counters {
     pub reads: Cell<u64>,
@@ -20,7 +20,7 @@ pub struct Counters {
     /// The disk did not answer in time, or is gone: it has to be opened anew.
     pub lost: Cell<bool>,
     pub probes: Probes,
-    /// From each operation's submission to its answer, also if that was an error.
+    /// Time from each operation's submission to its answer, also if that was an error.
     pub read_latency: RefCell<LatencyHistogram>,
     pub write_latency: RefCell<LatencyHistogram>,
     pub flush_latency: RefCell<LatencyHistogram>,
@@ -37,7 +37,7 @@ pub struct Probes {
     failed: Cell<u32>,
 }
 
-/// So many failed probes in a row, at both ends of the disk, are no bad blocks: the disk cannot be read.
+/// Failed probes in a row, at both ends of the disk, that are no bad blocks: the disk cannot be read.
 const FAILED_MAX: u32 = 2;
 /// A probe reads a block of this size.
 const PROBE_BYTES: usize = 4096;
@@ -59,7 +59,7 @@ impl Probes {
 }
 
 impl Counters {
-    /// Counts the operations that the disk was asked for.
+    /// Counts the disk's operations.
     pub fn operations(&self) -> u64 {
         self.reads.get() + self.writes.get() + self.flushes.get()
     }
@@ -106,7 +106,7 @@ pub struct CountedDisk {
 }
 
 impl CountedDisk {
-    /// Takes counters that go on from an earlier opening of the same disk.
+    /// Takes counters that continue from an earlier opening of the same disk.
     pub fn new(disk: Box<dyn Disk>, counters: Rc<Counters>) -> Self {
         // Answers of an earlier opening do not come any more.
         counters.probes.answered(true);
@@ -234,7 +234,7 @@ mod tests {
         let counters = Rc::new(Counters::default());
         let mut disk = CountedDisk::new(Box::new(MemoryDisk::new(1 << 20)), counters.clone());
         for round in 1..=3 {
-            // Places are used again, by whatever comes next.
+            // Later operations use the places again.
             for (token, operation) in [
                 (u64::MAX - round, DiskOperation::Flush),
                 (round, DiskOperation::Read { offset: 0, into: BufMut::for_overwrite(4096) }),
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(disk.in_work.len(), 3, "places are used again");
     }
 
-    /// Polls a disk that was asked for a probe; returns what its caller gets.
+    /// Polls a disk that has a probe in work; returns its caller's completions.
     fn probed(disk: &mut CountedDisk) -> Vec<DiskCompletion> {
         disk.counters.probes.ask();
         assert!(disk.has_news());

@@ -1,10 +1,10 @@
-//! What was found wrong with the data of disks and volumes.
+//! Damage found in the data of disks and volumes.
 //!
-//! Promises: a block that no copy has intact is known until a comparison finds it intact, or it is given back. Never reads data: it is
-//! told by the events of the spaces.
+//! Promises: a block that no copy has intact is known until a comparison finds it intact, or it is
+//! given back. Never reads data: it learns from the events of the spaces.
 
 use crate::disk_store::DiskStore;
-use cluster::{DiskDamage, LostBlocks};
+use records::{DiskDamage, LostBlocks};
 use space::coordinator::{Event, REGION_BLOCKS};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,12 +18,12 @@ const MET_MAX: usize = 256;
 /// Regions of one volume that are compared at once, to see whether its lost blocks are intact again.
 const LOST_REGIONS: usize = 16;
 
-/// What was found wrong with a disk.
+/// Damage found on a disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Damage {
     /// Blocks that could not be read.
     pub medium_errors: u64,
-    /// Blocks, and pages of metadata, that are older than what the disk acknowledged.
+    /// Blocks, and pages of metadata, that are older than the disk acknowledged.
     pub lost_writes: u64,
     /// Blocks that could not be read, or whose checksum failed.
     pub corrupt_blocks: u64,
@@ -32,7 +32,7 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// Tells what came since `known`.
+    /// Returns the damage since `known`.
     pub fn since(&self, known: &Self) -> Self {
         // The last seconds of counts may have been lost in a crash, and not the notice that was taken of them.
         Self {
@@ -59,14 +59,14 @@ struct Lost {
     blocks: BTreeSet<Lba>,
 }
 
-/// What is known of damage.
+/// Known damage of disks and volumes.
 ///
 /// Invariant: at most [`LOST_MAX`] blocks of a volume and [`MET_MAX`] of a disk and volume are held.
 #[derive(Default)]
 pub struct DamageBook {
-    /// Without what a disk's present store counts.
+    /// Damage apart from the present store's counts.
     disks: RefCell<BTreeMap<DiskId, Damage>>,
-    /// What an administrator has taken notice of.
+    /// Damage that an administrator has acknowledged.
     acknowledged: RefCell<BTreeMap<DiskId, Damage>>,
     /// Blocks of which a disk's copy was corrupt or older than it should be, as far as they were met.
     met: RefCell<BTreeMap<(VolumeId, DiskId), BTreeSet<Lba>>>,
@@ -74,7 +74,7 @@ pub struct DamageBook {
 }
 
 impl DamageBook {
-    /// Tells what was found wrong with the disk since this server has it; `present`: its store, if it is open.
+    /// Returns the damage of the disk since this server has it; `present`: its store, if it is open.
     pub fn of(&self, disk: DiskId, present: Option<&DiskStore>) -> Damage {
         let mut damage = self.disks.borrow().get(&disk).copied().unwrap_or_default();
         if let Some(store) = present {
@@ -83,12 +83,12 @@ impl DamageBook {
         damage
     }
 
-    /// Tells what an administrator has taken notice of.
+    /// Returns the damage that an administrator has acknowledged.
     pub fn acknowledged(&self, disk: DiskId) -> Damage {
         self.acknowledged.borrow().get(&disk).copied().unwrap_or_default()
     }
 
-    /// Notes that an administrator has taken notice of what was found wrong with the disk so far.
+    /// Notes that an administrator has acknowledged the disk's damage so far.
     pub(crate) fn acknowledge(&self, disk: DiskId, damage: Damage) {
         self.acknowledged.borrow_mut().insert(disk, damage);
     }
@@ -98,7 +98,7 @@ impl DamageBook {
         self.disks.borrow_mut().entry(disk).or_default().add_store(store);
     }
 
-    /// Takes over what was known before this process began.
+    /// Takes over damage from before this process began.
     pub(crate) fn remember(&self, disks: &[DiskDamage], lost: &[LostBlocks]) {
         for known in disks {
             let DiskDamage { disk, medium_errors, lost_writes, corrupt_blocks, repaired_blocks, .. } = *known;
@@ -121,7 +121,7 @@ impl DamageBook {
         }
     }
 
-    /// Notes what a volume's coordinator tells.
+    /// Notes an event of a volume's coordinator.
     pub(crate) fn note(&self, volume: VolumeId, event: &Event, unix_s: u64) {
         match event {
             Event::Repaired { disk, blocks, .. } => {
@@ -215,7 +215,7 @@ impl DamageBook {
         known.blocks.first().map(|first| (known.blocks.len(), *first, known.since_unix_s))
     }
 
-    /// It is known that the block has no intact copy.
+    /// Whether the block is known to have no intact copy.
     pub fn is_lost(&self, volume: VolumeId, lba: Lba) -> bool {
         self.lost.borrow().get(&volume).is_some_and(|known| known.blocks.contains(&lba))
     }

@@ -1,8 +1,9 @@
-//! What was found wrong with disks and volumes, kept over restarts in the cluster state.
+//! Damage of disks and volumes, kept over restarts in the cluster state.
 //!
-//! It is kept in the cluster state, which is there whatever disk fails, and needs no room on the disks. It is for people: a crash may
-//! lose the last seconds of it. Promises: it is written at most every [`EVERY`], only if something changed, and never on the data
-//! plane's thread; while it cannot be written, everything goes on.
+//! The cluster state survives the failure of any disk, and needs no space on the disks. The records are
+//! for people: a crash may lose the last seconds of them. Promises: they are written at most every
+//! [`EVERY`], only if something changed, and never on the data plane's thread; while they cannot be
+//! written, everything else continues.
 
 use crate::damage::{Damage, DamageBook};
 use crate::disks::Disks;
@@ -12,8 +13,8 @@ use crate::pools::Pools;
 use crate::state::State;
 use crate::tasks::Tasks;
 use crate::volumes::Volumes;
-use cluster::{DiskDamage, LostBlocks, Record, Transaction, Typed};
 use disk::partition::TableState;
+use records::{DiskDamage, LostBlocks, Record, Transaction, Typed};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -43,7 +44,7 @@ impl DamageSources {
         self.volumes.place_in_words(volume, chunk, |pool| self.pools.slab_bytes(pool))
     }
 
-    /// Tells what was found wrong with the disk since this server has it.
+    /// Returns the damage of the disk since this server has it.
     pub fn of_disk(&self, disk: DiskId) -> Damage {
         self.damage.of(disk, self.disks.slots().get(&disk).and_then(|slot| slot.store()))
     }
@@ -56,9 +57,9 @@ impl DamageSources {
     }
 }
 
-/// What the cluster state has of damage.
+/// Damage that is recorded in the cluster state.
 ///
-/// Invariant: `disks` and `lost` are what the last write that succeeded wrote; at most one write is under way.
+/// Invariant: the last write that succeeded wrote `disks` and `lost`; at most one write is under way.
 #[derive(Debug, Default)]
 struct Kept {
     disks: DiskDamages,
@@ -84,7 +85,7 @@ impl DamageKeeper {
         Self { tasks, state, sources, kept: Rc::default(), earlier: Rc::default() }
     }
 
-    /// Takes over what the cluster state has.
+    /// Takes over the records of the cluster state.
     pub(crate) fn remember(&self, disks: Vec<DiskDamage>, lost: Vec<LostBlocks>) {
         self.sources.damage.remember(&disks, &lost);
         let faults = disks.iter().filter(|damage| !damage.last.is_empty());
@@ -99,7 +100,7 @@ impl DamageKeeper {
         self.sources.last_fault(disk).or_else(|| self.earlier.borrow().get(&disk).cloned())
     }
 
-    /// Takes note that an administrator knows what was found wrong with the disk so far: health tells only of what comes after it.
+    /// Notes that an administrator knows the disk's damage so far: health reports only later damage.
     ///
     /// # Errors
     /// `NotFound`.
@@ -116,7 +117,7 @@ impl DamageKeeper {
         Ok(())
     }
 
-    /// Writes down what changed, if it is time.
+    /// Writes down all changes, if it is time.
     pub(crate) fn write_if_due(&self) {
         {
             let now = self.tasks.now();
@@ -132,7 +133,7 @@ impl DamageKeeper {
         }
     }
 
-    /// Writes down what changed.
+    /// Writes down all changes.
     pub(crate) async fn write(&self) {
         let Some((disks, lost, transaction)) = self.changes() else { return };
         self.kept.borrow_mut().writing = true;
@@ -141,12 +142,12 @@ impl DamageKeeper {
         kept.writing = false;
         match written {
             Ok(_) => (kept.disks, kept.lost) = (disks, lost),
-            // It is tried again with the changes until then.
+            // The next write tries these changes and later ones.
             Err(error) => tracing::warn!(%error, "what was found wrong with disks cannot be recorded"),
         }
     }
 
-    /// Says what is to be kept, and how the cluster state comes to have it; `None` if it does.
+    /// Returns the damage to record, and the transaction that records it; `None` if it is recorded already.
     fn changes(&self) -> Option<(DiskDamages, LostOfVolumes, Transaction)> {
         let ids: Vec<DiskId> = self.sources.disks.slots().keys().copied().collect();
         let disks: DiskDamages =
@@ -183,7 +184,7 @@ impl DamageKeeper {
     }
 }
 
-/// Adds what makes `kept` into `wanted`.
+/// Adds the changes that make `kept` into `wanted`.
 fn changes<Id: Ord + Copy, R: Record + PartialEq>(
     mut transaction: Transaction,
     kept: &BTreeMap<Id, R>,

@@ -1,6 +1,6 @@
 //! The files of a volume that lost data, as a command lists them.
 //!
-//! Promises: the search goes on between other work, a thousand keys at a time. Never reads data.
+//! Promises: the search runs between other work, a thousand keys at a time. Never reads data.
 
 use crate::damage::{DamageBook, LOST_MAX};
 use crate::damaged_files::path_of;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use types::{BLOCK_BYTES, Lba, VolumeId};
 use volume::fs::{FsError, OwnedBlocks, OwnerSearch};
 
-/// Keys that are looked at in one go, and the rest after.
+/// Keys that are read in one go, and the pause after.
 const STEP_KEYS: usize = 1000;
 const STEP_REST: Duration = Duration::from_millis(1);
 /// Ranges listed at most.
@@ -21,7 +21,7 @@ const RANGES_MAX: usize = 10_000;
 /// Bytes of a volume that have no intact copy, as far as they were met by reads, scrubs and checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VolumeDamage {
-    /// By path.
+    /// The files, by path.
     pub files: Vec<DamagedFile>,
     /// Damaged bytes that no file has: of structures, or of files that are gone.
     pub other_bytes: u64,
@@ -34,7 +34,7 @@ pub struct VolumeDamage {
 /// A file of which some bytes cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DamagedFile {
-    /// From the volume's root, `\` between names; a named stream behind a colon.
+    /// Path from the volume's root, `\` between names; a named stream behind a colon.
     pub path: String,
     pub ranges: Vec<DamagedRange>,
 }
@@ -73,7 +73,7 @@ impl DamageSearch {
         loop {
             match served.with_mut(|service| search.step(service.file_system_mut(), STEP_KEYS)) {
                 Ok(true) => break,
-                // Nobody brings what is missing to a volume that was deleted or has stopped.
+                // A volume that was deleted or has stopped gets no missing pages.
                 Ok(false) | Err(FsError::Miss) if self.volumes.is_served(volume) => {
                     self.tasks.rest(STEP_REST).await;
                 }

@@ -1,4 +1,4 @@
-//! The names of files that have damaged blocks, so that health can tell them.
+//! The names of files that have damaged blocks, for health.
 //!
 //! Only a walk through the volume's whole tree finds the file that has a block. So the files are looked for in the background, for one
 //! disk or volume at a time, a few keys between long rests, anew only if further blocks were damaged, and health tells the last
@@ -14,7 +14,7 @@ use std::time::Duration;
 use types::{DiskId, Lba, Monotonic, VolumeId};
 use volume::fs::{FsError, OwnedBlocks, OwnerSearch};
 
-/// Keys that are looked at in one go, which takes a tenth of a millisecond, and the rest after.
+/// Keys read in one go, which takes a tenth of a millisecond, and the pause after.
 const STEP_KEYS: usize = 128;
 const STEP_REST: Duration = Duration::from_millis(5);
 /// Pause between two searches: this, and ten times the time that the last one took.
@@ -22,16 +22,16 @@ const PAUSE: Duration = Duration::from_secs(5);
 const PAUSE_TIMES: u32 = 10;
 /// Paths that health tells.
 const SHOWN: usize = 3;
-/// Blocks that are looked for in one search.
+/// Blocks that one search looks for.
 const BLOCKS_MAX: usize = 256;
 
-/// Whose damage: that of a disk's copy, or of all copies.
+/// A volume, and the disk with the damaged copy; none: all copies are damaged.
 type Whose = (VolumeId, Option<DiskId>);
 
 /// Findings of a search.
 #[derive(Debug)]
 struct Found {
-    /// The blocks that were looked for.
+    /// The blocks that the search looked for.
     blocks: BTreeSet<Lba>,
     /// A few paths, in order.
     shown: Vec<String>,

@@ -3,9 +3,9 @@
 //! Promises: looks only; a path that cannot be read is skipped, and reported if it was named. Runs on helper threads, since
 //! devices may take their time. Never opens a disk for writing except to see that nobody else has it.
 
-use cluster::image::PoolImage;
-use cluster::import::{FoundDisk, latest_of};
 use disk::{FileDiskOptions, StandaloneDisk, partition};
+use records::image::PoolImage;
+use records::import::{FoundDisk, latest_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Looks after the disks of pools: what is recorded of each, how one comes, and how one leaves.
+//! Looks after the disks of pools: their records, and how disks come and leave.
 //!
 //! Promises: a disk's record goes only when every volume of its pool is served and none depends on the disk; its label is erased
 //! only after that is durable, on the other disks too. Never moves data: coordinators do.
@@ -16,8 +16,8 @@ use crate::returning::{Parts, take_back};
 use crate::state::State;
 use crate::tasks::{Tasks, until};
 use crate::volumes::Volumes;
-use cluster::{DiskRecord, DiskState, Record, StateError, Transaction, Typed, VolumeRecord};
 use disk::{FileDiskOptions, OpenError, StandaloneDisk, partition};
+use records::{DiskRecord, DiskState, Record, StateError, Transaction, Typed, VolumeRecord};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -132,7 +132,7 @@ impl DiskCare {
             self.tasks.spawn(async move {
                 match care.state.change(move |state| forget_unnamed(state, disk)).await {
                     Ok(()) => tracing::info!(%disk, "a disk of a server that has left is forgotten"),
-                    // Somebody names it after all, or the state does not answer: it is looked at again.
+                    // Somebody names it after all, or the state does not answer: the next check tries again.
                     Err(error) => tracing::debug!(%disk, %error, "a disk cannot be forgotten yet"),
                 }
             });
@@ -231,7 +231,7 @@ impl DiskCare {
     async fn check_room_for_record(&self, pool: PoolId, path: &Path) -> Done<()> {
         let path = path.display().to_string();
         let has_room = self.state.change(move |state| {
-            Ok(cluster::image::has_room_for_disk(&state.dump()?, pool, &path, store::RECORDS_BYTES_MAX))
+            Ok(records::image::has_room_for_disk(&state.dump()?, pool, &path, store::RECORDS_BYTES_MAX))
         });
         match has_room.await? {
             true => Ok(()),
@@ -259,7 +259,7 @@ impl DiskCare {
     /// Has the disk's slabs moved to others; answers with the job, which ends when the disk has left the pool.
     ///
     /// # Errors
-    /// `NotFound`; `Conflict` or `NoSpace` if the other disks cannot hold what it holds.
+    /// `NotFound`; `Conflict` or `NoSpace` if the other disks cannot hold its contents.
     pub async fn retire(&self, disk: DiskId) -> Done<JobId> {
         let since_unix_s = self.tasks.unix_seconds();
         if let Some(left) = self.neighbours.left_behind().into_iter().find(|left| left.id == disk) {
@@ -278,7 +278,8 @@ impl DiskCare {
         Ok(self.jobs.jobs.borrow_mut().begin_retirement(disk, path, since_unix_s))
     }
 
-    /// Gives up a disk whose server has left without it: what was on it is made anew on others, as when a dead server is removed.
+    /// Gives up a disk whose server has left without it: its copies are made anew on others, as when a dead
+    /// server is removed.
     async fn give_up(&self, record: DiskRecord) -> Done<JobId> {
         let (disk, path, since_unix_s) = (record.id, record.path.clone(), record.since_unix_s);
         self.write(record).await?;
@@ -330,7 +331,7 @@ impl DiskCare {
         }
     }
 
-    /// Records what an administrator decided on a disk.
+    /// Records an administrator's decision on a disk.
     async fn set(&self, record: DiskRecord) -> Done<()> {
         let id = record.id;
         if let Some(slot) = self.disks.slots_mut().get_mut(&id) {
@@ -348,7 +349,7 @@ impl DiskCare {
         written
     }
 
-    /// Checks that the disk's slabs have room on the others, with all copies apart.
+    /// Checks that the other disks have space for the disk's slabs, with all copies apart.
     fn check_room_without(&self, disk: DiskId, pool: PoolId) -> Done<()> {
         let slots = self.disks.slots();
         let others: Vec<&DiskSlot> = slots
@@ -373,27 +374,38 @@ impl DiskCare {
                 ),
             ));
         }
-        let free = others.iter().filter_map(|slot| slot.store());
-        let free: u64 = free.map(|store| store.with(|store| u64::from(store.free_slabs()))).sum();
-        let free = free + self.pools.remote_slabs(pool).iter().map(|(_, free)| free).sum::<u64>();
-        let held = slots.get(&disk).and_then(DiskSlot::store);
-        let held =
-            held.map_or(0, |store| store.with(|store| u64::from(store.slab_count() - store.free_slabs())));
-        if free < held {
-            return Err(Error::new(
-                ErrorKind::NoSpace,
-                format!(
-                    "the disk holds {held} slabs, and {free} are free on the others: add a disk first, or `cenote disk replace`"
-                ),
-            ));
+        if slots.get(&disk).and_then(DiskSlot::store).is_none() {
+            // A lost disk holds nothing any more: what was on it is made anew as far as there is room, whether it is retired or not.
+            return Ok(());
         }
-        Ok(())
+        self.pools.refresh(pool);
+        let shortage = self.pools.space_for(pool)?.shortage_without(disk);
+        refuse_shortage(shortage).map_err(|why| Error::new(ErrorKind::NoSpace, why))
     }
 }
 
-/// Writes a disk's record over the one there is. What is seen of the disk and what is decided of it are written by two threads. Whose it is stays as
-/// it is recorded: a single server may have become a node since.
-fn write_over(state: &cluster::State, record: &DiskRecord) -> Result<(), StateError> {
+/// Names the reason why a disk cannot leave if the others lack this space.
+fn refuse_shortage(shortage: pool::Shortage) -> Result<(), String> {
+    let pool::Shortage { copies, slabs } = shortage;
+    let ways_out = "add a disk first, or `cenote disk replace`";
+    if copies > 0 {
+        return Err(format!(
+            "{copies} of its slabs would find no room on a disk that holds no other copy of the same data, beside those of disks that are being \
+             retired already: {ways_out}"
+        ));
+    }
+    if slabs > 0 {
+        return Err(format!(
+            "the other disks have {slabs} slabs too few for what it holds, what disks that are being retired hold, and what fixed volumes were \
+             promised: {ways_out}"
+        ));
+    }
+    Ok(())
+}
+
+/// Writes a disk's record over the present one. Two threads write it, one with observations and one
+/// with decisions. The owner stays as recorded: a single server may have become a node since.
+fn write_over(state: &records::State, record: &DiskRecord) -> Result<(), StateError> {
     for _ in 0..WRITES_MAX {
         let Some(found) = state.read::<DiskRecord>(&record.id())? else { return Ok(()) };
         let DiskRecord { node, fault_domain, .. } = found.value;
@@ -405,8 +417,9 @@ fn write_over(state: &cluster::State, record: &DiskRecord) -> Result<(), StateEr
     Err(StateError::Conflict)
 }
 
-/// Takes a disk's record out of the state. Asks again of what is durable: no record of a volume may name a disk that is gone.
-fn forget_unnamed(state: &cluster::State, disk: DiskId) -> Result<(), StateError> {
+/// Takes a disk's record out of the state. Reads the state anew: no record of a volume may name a disk
+/// that is gone.
+fn forget_unnamed(state: &records::State, disk: DiskId) -> Result<(), StateError> {
     let names = |volume: &VolumeRecord| {
         volume.in_sync.contains(&disk) || volume.stale.iter().any(|stale| stale.disk == disk)
     };

@@ -1,7 +1,8 @@
-//! Looks, at intervals, whether the files of disks are still where they were and as long as they were, and has the file systems that they lie in keep
-//! room for what must not be refused ([`crate::host_files`]).
+//! Checks, at intervals, that the files of disks are still at their paths and as long as they were, and
+//! has their file systems reserve space for writes that must not be refused ([`crate::host_files`]).
 //!
-//! Promises: looks on a helper thread, one look at a time: a file system that hangs keeps nobody else. Never changes what a disk holds.
+//! Promises: checks on a helper thread, one check at a time: a file system that hangs delays nobody
+//! else. Never changes a disk's contents.
 
 use crate::disk_slot::DiskSlot;
 use crate::disks::Disks;
@@ -52,7 +53,8 @@ impl DiskFiles {
             present.filter_map(of).collect()
         };
         let look = move || -> Vec<(DiskId, FileState, Kept)> {
-            // What the kernel cannot tell now, it tells another time; what is closed is looked after by whoever closed it.
+            // A file that the kernel cannot judge now is judged another time; a closed one is the closer's to
+            // look after.
             let found = watches.into_iter();
             let looked = found.filter_map(|(disk, watch, wanted)| {
                 Some((disk, watch.look().ok()??, wanted.reserve(&watch)))

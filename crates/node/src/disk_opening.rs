@@ -1,6 +1,7 @@
 //! Opens a recorded disk: its file, its store, its place in the pool's space.
 //!
-//! Promises: a disk that carries newer records than the state is never used. Nothing here blocks: what does runs on helper threads.
+//! Promises: a disk that carries newer records than the state is never used. Nothing here blocks:
+//! blocking calls run on helper threads.
 
 use crate::counted::{CountedDisk, Counters};
 use crate::disk_slot::Condition;
@@ -10,10 +11,10 @@ use crate::kept::KeptState;
 use crate::neighbours::Neighbours;
 use crate::pools::Pools;
 use crate::tasks::{Tasks, until};
-use cluster::image::PoolImage;
-use cluster::{DiskRecord, DiskState, PoolRecord};
 use disk::partition::{TableState, look_after_table};
 use disk::{Disk, FileDiskOptions, OpenedFile};
+use records::image::PoolImage;
+use records::{DiskRecord, DiskState, PoolRecord};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
@@ -32,10 +33,10 @@ pub fn on_loop(driver: &Driver, opened: OpenedFile, _: Duration) -> std::io::Res
     Ok(Box::new(disk::FileDisk::new(driver, opened)))
 }
 
-/// Why a disk is not used.
+/// The reason why a disk is not used.
 struct Refusal {
     why: String,
-    /// What the disk had is not whole, and is not going to be: it answers, but contradicts itself.
+    /// Whether the disk's data are damaged for good: it answers, but contradicts itself.
     is_damaged: bool,
 }
 
@@ -60,7 +61,7 @@ type Opened = (Store<CountedDisk>, TableState);
 pub(crate) struct DiskOpener {
     pub driver: Driver,
     pub on_loop: OnLoop,
-    /// Places to look for disks that are not where they were.
+    /// Directories to search for disks that have moved.
     pub search: Rc<Vec<PathBuf>>,
     pub tasks: Rc<Tasks>,
     pub disks: Rc<Disks>,
@@ -78,7 +79,7 @@ impl DiskOpener {
 
     async fn open(&self, mut record: DiskRecord) {
         let known = self.disks.slots().get(&record.id).map(|slot| slot.counters.clone());
-        // It left its pool meanwhile.
+        // `None`: the disk left its pool meanwhile.
         let Some(counters) = known else { return };
         let mut result = self.open_store(&record, counters.clone()).await;
         if result.is_err()
@@ -118,7 +119,7 @@ impl DiskOpener {
         }
         counters.lost.set(false);
         let disk = (self.on_loop)(&self.driver, opened, time_bound).map_err(|error| error.to_string())?;
-        // The space, which computes the checksums, is in this process, or else on another node, and a network between.
+        // On a node the checksums may come from a space on another node, over a network.
         let verify_writes = self.neighbours.own().is_some();
         let options = StoreOptions { pool: Some(record.pool), verify_writes, ..StoreOptions::default() };
         let mut opening = Opening::new(CountedDisk::new(disk, counters), options);
@@ -129,7 +130,8 @@ impl DiskOpener {
         Ok((store, self.look_after_table(&record.path).await))
     }
 
-    /// Repairs the partition table around a disk. The label is there, and the disk is ours alone: nothing else lies where the table does.
+    /// Repairs the partition table around a disk. The disk has our label and is ours alone, so nothing else
+    /// lies at the place of the table.
     async fn look_after_table(&self, disk: &str) -> TableState {
         let path = PathBuf::from(disk);
         let table = self.tasks.blocking(move || look_after_table(&path, true)).await.unwrap_or_default();
@@ -143,10 +145,11 @@ impl DiskOpener {
         table
     }
 
-    /// Refuses a disk that carries newer records than the cluster state. Such a state was restored from a copy, or the pool was
-    /// imported elsewhere meanwhile: the copies that the state calls in sync no longer are, on the pool's other disks neither. Unless
-    /// a volume is served already, nothing of the pool is used from then on: a disk with old data could be served as the newest, and
-    /// the newest be written over.
+    /// Refuses a disk that carries newer records than the cluster state. Such a state was restored from a
+    /// copy, or the pool was imported elsewhere meanwhile: the copies that the state calls in sync no
+    /// longer are, on the pool's other disks neither. Unless a volume is served already, the pool is not
+    /// used from then on: a disk with old data could be served as the newest, and the newest data be
+    /// overwritten.
     async fn refuse_newer_records(&self, record: &DiskRecord, carried: &[u8]) -> Result<(), String> {
         let (disk, pool) = (record.id, record.pool);
         let Ok(carried) = PoolImage::parse(carried) else { return Ok(()) };
@@ -178,7 +181,7 @@ impl DiskOpener {
         let Some(slot) = slots.get_mut(&record.id) else { return };
         match attached {
             Ok((store, table)) => {
-                // A repair is told until the server starts anew.
+                // Health reports a repair until the server restarts.
                 if !matches!((&slot.table, &table), (TableState::Repaired(_), TableState::Whole)) {
                     slot.table = table;
                 }
@@ -194,7 +197,8 @@ impl DiskOpener {
             Err(Refusal { why, is_damaged }) => {
                 slot.is_damaged = is_damaged;
                 if is_damaged {
-                    // It is there, so that nobody brings a better one: what it had is made anew on others at once.
+                    // The disk is here, so nobody will bring it back whole: rebuild its chunks on others at
+                    // once.
                     slot.fault = DiskState::Failed;
                     if let Some(space) = self.pools.space(record.pool) {
                         space.give_up_disk(record.id);

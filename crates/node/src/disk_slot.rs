@@ -5,9 +5,9 @@ use crate::counted::Counters;
 use crate::disk_store::DiskStore;
 use crate::host_files::{HostFile, HostFull};
 use crate::pace::{Pace, Slow};
-use cluster::{DiskRecord, DiskState};
 use disk::partition::TableState;
 use disk::{FileState, FileWatch};
+use records::{DiskRecord, DiskState};
 use std::rc::Rc;
 use std::time::Duration;
 use types::Monotonic;
@@ -16,27 +16,27 @@ use types::Monotonic;
 /// begin with the first.
 const OPENINGS: Backoff =
     Backoff::new(Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(10));
-/// The same for writing down the disk's state.
+/// The same pauses for writing down the disk's state.
 const RECORDINGS: Backoff =
     Backoff::new(Duration::from_secs(1), Duration::from_secs(60), Duration::from_secs(60));
 /// A disk that is away for a shorter time is not worth a change of its record.
 const ABSENCE_MIN_S: u64 = 5;
 /// A journal that has not changed for this many seconds is applied.
 const IDLE_S: u32 = 10;
-/// A disk that was asked for nothing for this many seconds is asked for a block: with the time in which it has to answer, one that was pulled is told
-/// within some ten seconds.
+/// Seconds without an operation after which a disk is asked for a block: with the time in which it has
+/// to answer, a pulled disk is noticed within some ten seconds.
 const QUIET_S: u32 = 3;
 
 /// Whether a recorded disk can be used.
 pub enum Condition {
-    /// Its store is open.
+    /// The disk's store is open.
     Present(DiskStore),
     /// A task opens it.
     Opening {
         /// Since when it has not answered at all; none once its file is open, since everything then has its time bound.
         unanswered_since: Option<Monotonic>,
     },
-    /// It is tried again later.
+    /// The next try to open the disk.
     Absent { retry_at: Monotonic },
 }
 
@@ -51,33 +51,33 @@ pub struct DiskSlot {
     pub why: String,
     /// Since when the condition holds, in Unix seconds.
     pub since_unix_s: u64,
-    /// The state to record while it is away: what failed it last.
+    /// The state to record while it is away: its last failure.
     pub fault: DiskState,
-    /// It is there, and what it has contradicts itself: see `Refusal` of the opening.
+    /// The disk is there, and its contents contradict each other: see `Refusal` of the opening.
     pub is_damaged: bool,
     /// State and path as the cluster state has them.
     pub recorded: (DiskState, String),
-    /// A task works on its record.
+    /// A task works on the disk's record.
     pub busy: bool,
-    /// It was in use since this process began: its records are this server's.
+    /// The disk was in use since this process began: its records are this server's.
     pub was_here: bool,
-    /// What was wrong with the partition table that it lies in, when it was opened last.
+    /// Faults of the disk's partition table, as of the last opening.
     pub table: TableState,
     /// Looks after its file while it is present.
     pub(crate) watch: Option<FileWatch>,
-    /// What became of its file since it was opened, and since when that is known (Unix seconds).
+    /// State of the disk's file, and since when that is known (Unix seconds).
     pub file: (FileState, u64),
-    /// Why its state cannot be written down, and since when (Unix seconds).
+    /// Why the disk's state cannot be written down, and since when (Unix seconds).
     pub unrecorded: Option<(String, u64)>,
-    /// What the file system beneath its file keeps room for.
+    /// Space that the file system beneath the disk's file reserves.
     pub(crate) host: HostFile,
     /// How it compares with its peers.
     pub(crate) pace: Pace,
     pub recordings: Backoff,
     pub(crate) openings: Backoff,
-    /// Writes that it was asked for so far, and for how many seconds there were no others.
+    /// Writes so far, and the seconds without another one.
     idle: (u64, u32),
-    /// Operations that it was asked for so far, and for how many seconds there were no others and no probe.
+    /// Operations so far, and the seconds without another one and without a probe.
     quiet: (u64, u32),
 }
 
@@ -108,7 +108,7 @@ impl DiskSlot {
         }
     }
 
-    /// Its store, if it is present.
+    /// The disk's store, if it is present.
     pub fn store(&self) -> Option<&DiskStore> {
         match &self.condition {
             Condition::Present(store) => Some(store),
@@ -154,8 +154,8 @@ impl DiskSlot {
         }
     }
 
-    /// Notes what became of the disk's file. A file that was cut stays so told until it is opened anew: it may be as long as before, and
-    /// what was cut off is lost.
+    /// Notes the state of the disk's file. A file that was cut stays reported until it is opened anew: it
+    /// may be as long as before, and the part that was cut off is lost.
     pub(crate) fn note_file(&mut self, state: FileState, unix_s: u64) {
         let was_cut = matches!(self.file.0, FileState::Truncated(_));
         let is_told = std::mem::discriminant(&self.file.0) == std::mem::discriminant(&state);
@@ -173,7 +173,7 @@ impl DiskSlot {
         self.since_unix_s = unix_s;
     }
 
-    /// Says what the disk's record should say of it.
+    /// Returns the state for the disk's record.
     pub(crate) fn found_state(&self, now_unix_s: u64) -> DiskState {
         // The time of day may have been set back.
         let is_short = now_unix_s.saturating_sub(self.since_unix_s) < ABSENCE_MIN_S;
@@ -215,9 +215,9 @@ impl DiskSlot {
 mod tests {
     use super::*;
     use crate::counted::CountedDisk;
-    use cluster::FaultDomain;
     use disk::DiskError;
     use disk::crash::{CrashDisk, CrashOptions, Fault, FaultAction, FaultTarget};
+    use records::FaultDomain;
     use space::seam::BlockStore;
     use store::{FormatParameters, Store, format};
     use types::{DiskId, PoolId};

@@ -28,7 +28,7 @@ impl DiskStore {
         look(&self.0.borrow())
     }
 
-    /// Tries again what the disk had no room for; see [`Store::retry`].
+    /// Repeats requests that the disk had no space for; see [`Store::retry`].
     pub fn retry(&self) {
         self.0.borrow_mut().retry();
     }
@@ -54,17 +54,19 @@ impl DiskStore {
         promised
     }
 
-    /// Has the disk forget what it promised to a volume that is no more. The list of promises shows the next time whether it did.
+    /// Has the disk forget its promise to a volume that is no more. The list of promises shows the next
+    /// time whether it did.
     pub fn forget(&self, volume: VolumeId) {
         self.0.borrow_mut().submit(FREE_TOKEN, StoreRequest::Forget { volume });
     }
 
-    /// Has the disk forget what it promised to a volume that it has chunks of. [`Self::promised`](BlockStore::promised) shows whether it did.
+    /// Has the disk forget its promise to a volume that it has chunks of.
+    /// [`Self::promised`](BlockStore::promised) shows whether it did.
     pub fn unpromise(&self, volume: VolumeId) {
         self.0.borrow_mut().submit(FREE_TOKEN, StoreRequest::Unpromise { volume });
     }
 
-    /// Has the disk promise an epoch, as whoever speaks to it in a server's name does.
+    /// Has the disk promise an epoch, as a request in a server's name does.
     #[cfg(test)]
     pub fn promise(&self, volume: VolumeId, epoch: Epoch) {
         self.0.borrow_mut().submit(FREE_TOKEN, StoreRequest::Promise { volume, epoch });

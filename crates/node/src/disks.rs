@@ -1,13 +1,13 @@
-//! The disks of all pools: which are there, and what becomes of those that are not.
+//! The disks of all pools: those that are present, and the search for those that are not.
 //!
-//! Promises: a disk that cannot be reached is looked for again, a store that failed is closed and opened anew, which verifies it (I9).
-//! Decides only: openings are begun by [`crate::disk_opening`].
+//! Promises: a disk that cannot be reached is looked for again, a store that failed is closed and
+//! opened anew, which verifies it (I9). Decides only: [`crate::disk_opening`] begins openings.
 
 use crate::damage::DamageBook;
 use crate::disk_slot::{Condition, DiskSlot};
 use crate::neighbours::Neighbours;
 use crate::pools::Pools;
-use cluster::{DiskRecord, DiskState, FaultDomain};
+use records::{DiskRecord, DiskState, FaultDomain};
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use types::{DiskId, Monotonic, PoolId, VolumeId};
 /// Pause between two looks at the disks.
 const SUPERVISION: Duration = Duration::from_secs(1);
 
-/// A pool that is filled to more has no room to spare for a larger reserve.
+/// A pool that is filled to more has no space to spare for a larger reserve.
 const ROOM_PERCENT: u64 = 70;
 /// Pause before a disk is asked again for the slabs of a deleted volume.
 const FREE_AGAIN: Duration = Duration::from_secs(1);
@@ -27,7 +27,7 @@ const FREE_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct Asked(BTreeMap<DiskId, Monotonic>);
 
-/// Where nothing is left of a deleted volume.
+/// Whether the disks have nothing left of a deleted volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Freed {
     Everywhere,
@@ -43,7 +43,7 @@ pub struct Disks {
     slots: RefCell<BTreeMap<DiskId, DiskSlot>>,
     /// How often a disk came or came back.
     arrivals: Cell<u64>,
-    /// A disk that does not answer within it is told of.
+    /// Time after which a disk without an answer is reported.
     timeout: Duration,
     supervise_at: Cell<Monotonic>,
     neighbours: Rc<Neighbours>,
@@ -68,7 +68,7 @@ impl Disks {
         self.timeout
     }
 
-    /// Takes a recorded disk, which is looked for from the next turn on.
+    /// Takes a recorded disk. The search for it begins with the next turn.
     pub(crate) fn add(&self, record: DiskRecord, now: Monotonic, unix_s: u64) {
         self.slots.borrow_mut().entry(record.id).or_insert_with(|| DiskSlot::new(record, unix_s));
         self.supervise_at.set(now);
@@ -131,8 +131,8 @@ impl Disks {
         pool::default_reserve_disks(&domains)
     }
 
-    /// All disks of the pool are there, and data has room left beside a reserve of so many of them; `others` has the slabs, in all and free, of
-    /// those of other nodes.
+    /// Whether all disks of the pool are there, and data has space left beside a reserve of this many of
+    /// them; `others` has the slabs, in all and free, of those of other nodes.
     pub(crate) fn have_room_beside(
         &self,
         pool: PoolId,
@@ -206,7 +206,7 @@ impl Disks {
                 _ => {}
             }
         }
-        // The stores' memory and files go here; what the kernel still does for them ends by itself.
+        // The stores' memory and files go here; the kernel's work for them ends by itself.
         failed.into_iter().for_each(|(disk, pool)| pools.detach(pool, disk));
         due
     }
@@ -224,8 +224,9 @@ impl Disks {
         present.into_iter().for_each(|disk| pools.detach(pool, disk));
     }
 
-    /// Asks every disk of the pool to give back what it has of a volume that no longer exists: those that were not asked within the last
-    /// [`FREE_AGAIN`], which `asked` tells. To be called again until nothing is left.
+    /// Asks every disk of the pool to give back its chunks of a volume that no longer exists, except disks
+    /// that `asked` names as asked within the last [`FREE_AGAIN`]. To be called again until nothing is
+    /// left.
     pub(crate) fn free_chunks(
         &self,
         volume: VolumeId,
@@ -259,7 +260,7 @@ impl Disks {
         slots.values().filter_map(DiskSlot::store).flat_map(|store| store.promised_in_vain()).collect()
     }
 
-    /// Has every disk forget what it promised to these volumes, which are no more, if it has nothing of them.
+    /// Has every disk forget its promises to these volumes, which are no more, if it has nothing of them.
     pub(crate) fn forget_promises(&self, volumes: &BTreeSet<VolumeId>) {
         for store in self.slots.borrow().values().filter_map(DiskSlot::store) {
             store.promised_in_vain().intersection(volumes).for_each(|volume| store.forget(*volume));

@@ -1,7 +1,8 @@
 //! A node that is to have no volumes, or stops, hands them over, one after the other.
 //!
-//! Promises: a volume goes to the node that would take it over, while both live, so that clients wait for no time-out; one that could not be
-//! handed over stays here, served, and is tried again. Never decides that a node drains: that is recorded, and told with who lives.
+//! Promises: a volume goes to the node that would take it over, while both live, so that clients wait
+//! for no timeout; one that could not be handed over stays here, served, and is tried again. Never
+//! decides that a node drains: that is recorded, and comes with the verdicts.
 
 use crate::neighbours::Neighbours;
 use crate::tasks::Tasks;
@@ -22,7 +23,7 @@ pub(crate) struct Draining {
 }
 
 impl Draining {
-    /// Begins to hand over what this node has, if it drains.
+    /// Begins to hand over this node's volumes, if it drains.
     pub fn look(&self) {
         if !self.neighbours.drains() || self.is_running.get() {
             return;
@@ -35,7 +36,7 @@ impl Draining {
         let draining = self.clone();
         self.tasks.spawn(async move {
             for volume in served {
-                // It may have been resumed meanwhile.
+                // An administrator may have resumed the node meanwhile.
                 if draining.neighbours.drains() {
                     draining.hand_over(volume).await;
                 }
@@ -63,7 +64,7 @@ impl Draining {
     }
 
     async fn hand_over(&self, volume: VolumeId) {
-        // It may have been deleted meanwhile.
+        // The volume may have been deleted meanwhile.
         if !self.volumes.is_served(volume) {
             return;
         }

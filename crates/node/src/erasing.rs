@@ -1,18 +1,18 @@
 //! Disks that belong to nobody here become disks that hold nothing.
 //!
-//! Promises: a disk of a pool of this server, one that is mounted or otherwise in use on this machine, and one that another process has open
-//! are refused with the reason; nothing is written before all of that was looked at, and the disk is held exclusively while it is. Blocks: on
-//! helper threads.
+//! Promises: a disk of a pool of this server, one that is mounted or otherwise in use on this machine,
+//! and one that another process has open are refused with the reason; nothing is written before all of
+//! that was checked, and the disk is held exclusively meanwhile. Blocks: on helper threads.
 
 use crate::disks::Disks;
 use crate::error::{Done, Error, ErrorKind};
 use crate::formatting::open;
 use crate::pools::Pools;
 use crate::tasks::Tasks;
-use cluster::PoolRecord;
-use cluster::image::PoolImage;
 use disk::users::users_of;
 use disk::{Disk, partition};
+use records::PoolRecord;
+use records::image::PoolImage;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -28,14 +28,14 @@ pub struct Erasing {
     pub(crate) pools: Rc<Pools>,
 }
 
-/// What is known of disks that belong to this server.
+/// Disks and pools that belong to this server.
 struct Own {
     disks: Vec<(DiskId, PathBuf)>,
     pools: Vec<(PoolId, String)>,
 }
 
 impl Erasing {
-    /// Tells in words what the disk at `path` holds, if it may be erased; erases it if that `is_confirmed`.
+    /// Describes the contents of the disk at `path`, if it may be erased; erases it if that `is_confirmed`.
     ///
     /// # Errors
     /// Why it may not be, or could not be; see [`ErrorKind`].
@@ -86,7 +86,7 @@ fn lies_on(own: &Path, real: &Path) -> bool {
     own == real || partition::whole_device_of(own).is_some_and(|whole| whole == real)
 }
 
-/// Tells what the disk holds.
+/// Describes the contents of the disk.
 ///
 /// # Errors
 /// It belongs to a pool of this server, or cannot be read.

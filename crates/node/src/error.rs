@@ -1,8 +1,9 @@
 //! Errors of the node's commands.
 //!
-//! Promises: the kind tells programs what to do, the message tells people what happened, to what, and what to do next.
+//! Promises: the kind tells programs how to react, the message tells people the event, its object, and
+//! the next step.
 
-use cluster::StateError;
+use records::StateError;
 
 /// The class of an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +14,7 @@ pub enum ErrorKind {
     Conflict,
     /// The request itself is wrong.
     Invalid,
-    /// A pool or a disk has no room.
+    /// A pool or a disk has no space.
     NoSpace,
     /// The data plane has ended, too few copies can be reached, or the cluster state takes no changes.
     Unavailable,
@@ -44,7 +45,7 @@ impl Error {
         Self::new(ErrorKind::Io, message)
     }
 
-    /// Tells that there is no such `what`.
+    /// Makes the error for an unknown `what`.
     pub fn not_found(what: &str, id: impl std::fmt::Display) -> Self {
         Self::new(ErrorKind::NotFound, format!("there is no {what} {id}"))
     }

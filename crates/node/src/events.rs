@@ -1,4 +1,4 @@
-//! What happened in the spaces lately: for tasks that wait for an answer, and for health.
+//! Recent events of the spaces: for tasks that wait for an answer, and for health.
 
 use space::coordinator::{Comparison, Event};
 use space::local::LocalEvent;
@@ -19,21 +19,22 @@ pub(crate) struct ScrubStep {
     pub is_finished: bool,
 }
 
-/// A comparison of one region: what was found, and on which disks.
+/// A comparison of one region: the result, and the disks.
 pub(crate) struct Seen {
     pub found: Comparison,
     /// Disks whose copies are corrupt or older, and of how many blocks.
     pub wrong: Vec<(DiskId, u64)>,
 }
 
-/// What the log says of a disk in a volume.
+/// An event of a disk in a volume, for the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told<'a> {
     Left { why: &'a str },
     Joined,
 }
 
-/// What an event tells of a disk that left a volume's copies in sync or came back: each of them is logged, however short the absence.
+/// Names a disk that left a volume's copies in sync or came back: each such event is logged, however
+/// short the absence.
 pub(crate) fn told(event: &Event) -> Option<(DiskId, Told<'_>)> {
     match event {
         Event::DiskLeft { disk, why, .. } => Some((*disk, Told::Left { why })),

@@ -1,8 +1,10 @@
-//! Follows what other nodes record, and what becomes of them: disks that come and go, volumes that are made, move, and lose their node.
+//! Follows other nodes' records, and acts on them: disks that come and go, volumes that are made, move,
+//! and lose their node.
 //!
-//! Promises: what another node has is not opened here; a volume that another one has claimed is withdrawn at once; one whose node is dead
-//! is taken over by the node that the rule names ([`space::takeover`]). Never decides what is safe: a claim is a compare-and-swap, and disks
-//! refuse old epochs (I2, I3). Of a single server nothing is done here.
+//! Promises: disks and volumes of another node are not opened here; a volume that another one has
+//! claimed is withdrawn at once; one whose node is dead is taken over by the node that the rule names
+//! ([`space::takeover`]). Never decides about safety: a claim is a compare-and-swap, and disks refuse
+//! old epochs (I2, I3). Of a single server nothing is done here.
 
 use crate::answering::Answering;
 use crate::damage_kept::DamageKeeper;
@@ -16,7 +18,7 @@ use crate::tasks::Tasks;
 use crate::volume_care::VolumeCare;
 use crate::volume_opening::VolumeOpener;
 use crate::volumes::Volumes;
-use cluster::{
+use records::{
     Changes, DeletedVolume, DiskDamage, DiskRecord, DiskState, NodeLease, PoolRecord, Record, StateError,
     Stored, Typed, VolumeRecord, Watch,
 };
@@ -32,16 +34,17 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// Whether this node may answer for its volumes once it has a lease.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Admission {
-    /// It has to record first that it begins, or begins again, and to read then what is still its own.
+    /// The node first has to record that it begins, or begins again, and then to read which volumes are
+    /// still its own.
     #[default]
     Outside,
     UnderWay,
-    /// This life of it is recorded.
+    /// This life of the node is recorded.
     Inside(u64),
 }
 
-/// What was recorded when that was last read: only what was there and is not any more has been removed. What is being made here is recorded
-/// first, and may not have been read yet.
+/// The records at the last reading: a record was removed only if it is in here and not there any more.
+/// Volumes and pools that this node makes are recorded first, and may not have been read yet.
 #[derive(Default)]
 struct Seen {
     pools: BTreeSet<PoolId>,
@@ -68,7 +71,7 @@ pub(crate) struct Following {
     watch: Rc<OnceCell<Watch>>,
     /// The records were read once.
     began: Rc<Cell<bool>>,
-    /// What is being removed by the records that are read first is so by this process, which was a single server.
+    /// This process, which was a single server, already does the removals that the first reading finds.
     has_begun_removals: Rc<Cell<bool>>,
     wanted: Rc<Cell<bool>>,
     running: Rc<Cell<bool>>,
@@ -84,7 +87,7 @@ pub(crate) struct Following {
     is_stopping: Rc<Cell<bool>>,
 }
 
-/// What a part of the records is about.
+/// Whether the node follows any of these records.
 fn concerns(changes: &Changes) -> bool {
     let prefixes = [
         PoolRecord::PREFIX,
@@ -131,8 +134,9 @@ impl Following {
         }
     }
 
-    /// Follows the records from now on: the single server has become a node. What they held was opened when it started, and what they hold
-    /// that is being made, or removed, is so by this process.
+    /// Follows the records from now on: the single server has become a node. Its disks and volumes were
+    /// opened when it started. Where the records name something as being made or removed, this process does
+    /// that.
     pub fn begin(&self, watch: Watch) {
         self.began.set(true);
         self.has_begun_removals.set(true);
@@ -193,7 +197,7 @@ impl Following {
         }
     }
 
-    /// Says that what was followed so far is done: volumes that are another node's by now are withdrawn.
+    /// Reports that all changes so far are applied: volumes that another node has claimed are withdrawn.
     pub fn tell_applied(&self) {
         self.answering.note_applied(self.applied.get());
     }
@@ -259,14 +263,14 @@ impl Following {
         self.take_over();
     }
 
-    /// Has the spaces heed which disks of other nodes are down: by what is known now, not by what has changed.
+    /// Has the spaces heed which disks of other nodes are down: by present knowledge, not by changes.
     fn heed_nodes(&self) {
         for space in self.pools.spaces() {
             space.heed_nodes(|disk| self.neighbours.is_down(disk));
         }
     }
 
-    /// Does what these records say.
+    /// Applies these records.
     fn follow(&self, records: Records) {
         let Records { pools, disks, volumes, deleted, damage, lost, leases } = records;
         self.neighbours.set_leases(leases);
@@ -365,7 +369,7 @@ impl Following {
         }
     }
 
-    /// Opens a disk that has come to this node, and heeds what was decided on it elsewhere.
+    /// Opens a disk that has come to this node, and heeds decisions made on it elsewhere.
     fn follow_own_disk(&self, record: &DiskRecord, was_elsewhere: bool) {
         let Some(space) = self.pools.space(record.pool) else { return };
         if was_elsewhere {
@@ -400,7 +404,7 @@ impl Following {
         let moved = known
             .is_some_and(|known| (known.node, &known.fault_domain) != (record.node, &record.fault_domain));
         if is_new || moved {
-            // Its node says soon how many are free.
+            // The disk's node soon reports how many are free.
             let slabs = record.size_bytes / record.slab_bytes.max(1);
             space.attach_remote_disk(record.id, (slabs, slabs), record.fault_domain.clone());
         }
@@ -470,7 +474,7 @@ impl Following {
 }
 
 /// Records that the node begins another life; answers its number.
-fn record_life(state: &cluster::State, node: NodeId) -> Result<u64, StateError> {
+fn record_life(state: &records::State, node: NodeId) -> Result<u64, StateError> {
     let found = state.read::<NodeLease>(&node.to_string())?;
     let (revision, before) = found.map_or((0, 0), |found| (found.revision, found.value.incarnation));
     let lease = NodeLease { node, incarnation: before + 1 };

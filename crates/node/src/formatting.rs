@@ -6,8 +6,8 @@
 
 use crate::error::{Done, Error, ErrorKind};
 use ::pool::{PoolView, Route};
-use cluster::{DiskRecord, DiskState, FaultDomain, Resiliency};
 use disk::{Disk, FileDiskOptions, StandaloneDisk, partition};
+use records::{DiskRecord, DiskState, FaultDomain, Resiliency};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::{FormatError, FormatParameters, Layout};
@@ -24,7 +24,7 @@ pub struct NewDisk {
     pub fault_domain: FaultDomain,
 }
 
-/// Tells whether a pool of this many new disks of this size, with the usual reserve, has room for a volume.
+/// Whether a pool of this many new disks of this size, with the usual reserve, has space for a volume.
 pub fn has_room_for_volume(disks: u32, size_bytes: u64, resiliency: Resiliency) -> bool {
     let (slab_bytes, journal_bytes) = Layout::default_sizes(size_bytes);
     let layout = Layout::compute(size_bytes, slab_bytes, journal_bytes);
@@ -66,7 +66,7 @@ pub(crate) fn format_disks(
         Ok(records)
     });
     if result.is_err() {
-        // Only what was made here, a moment ago.
+        // Only files that this call made a moment ago.
         for path in made.files {
             let _ = std::fs::remove_file(path);
         }
@@ -113,7 +113,8 @@ pub(crate) fn open(path: &Path, time_bound: Duration) -> Done<StandaloneDisk> {
     })
 }
 
-/// A whole device, which holds nothing or our table, gets a table; the disk is its partition from then on. Others stay as they are.
+/// Gives a whole device that holds nothing, or our table, a new table; the disk is its partition from
+/// then on. Others stay as they are.
 fn give_table(disk: StandaloneDisk, time_bound: Duration, made: &mut Made) -> Done<StandaloneDisk> {
     let path = PathBuf::from(&disk.info().path);
     if !partition::is_whole_device(&path) {

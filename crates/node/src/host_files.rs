@@ -1,10 +1,11 @@
-//! What the file system of the host keeps room for beneath a disk's file.
+//! Space that the host's file system reserves beneath a disk's file.
 //!
-//! A disk's file is thin: it takes room as it is written, and a host file system that is full refuses it. Data are refused then, with
-//! STATUS_DISK_FULL, as in a full pool; but what frees room again, deletions and checkpoints, must go on, and what was acknowledged must be
-//! applied. So the host keeps room for the store's own areas, and for slabs of class `Append`, which hold the volumes' journals and trees:
-//! within a second of when a disk is opened, or such a slab is taken. A slab that is given back gives its room back too. Promises: nothing is changed that
-//! the file holds.
+//! A disk's file is thin: it takes space as it is written, and a host file system that is full refuses
+//! it. Then data are refused with STATUS_DISK_FULL, as in a full pool. But deletions and checkpoints,
+//! which free space again, must continue, and acknowledged writes must be applied. So the host reserves
+//! space for the store's own areas, and for slabs of class `Append`, which hold the volumes' journals
+//! and trees: within a second of when a disk is opened, or such a slab is taken. A slab that is given
+//! back gives its space back too. Promises: the file's contents stay as they are.
 
 use crate::counted::CountedDisk;
 use disk::{FileWatch, HostRoom, Reserved};
@@ -13,7 +14,7 @@ use std::path::PathBuf;
 use store::Store;
 use types::SlabIndex;
 
-/// A file system that was full is told of until it has so much room again.
+/// A file system that was full is reported until it has this much space again.
 const ROOM_AGAIN_BYTES: u64 = 64 << 20;
 
 /// A host file system that refuses to let a disk's file grow.
@@ -24,19 +25,19 @@ pub struct HostFull {
     pub since_unix_s: u64,
 }
 
-/// What is kept beneath one disk, as far as is known.
+/// Space known to be reserved beneath one disk.
 #[derive(Debug, Default)]
 pub(crate) struct HostFile {
     has_own: bool,
     slabs: BTreeSet<SlabIndex>,
     /// Nothing can be reserved there: it is a device.
     is_elsewhere: bool,
-    /// Writes that were refused for want of room, as of the last look.
+    /// Writes that were refused for want of space, as of the last look.
     refused: u64,
     pub full: Option<HostFull>,
 }
 
-/// What is to be reserved beneath one disk.
+/// Space to reserve beneath one disk.
 pub(crate) struct Wanted {
     own: Vec<(u64, u64)>,
     slabs: Vec<(SlabIndex, (u64, u64))>,
@@ -46,7 +47,7 @@ pub(crate) struct Wanted {
     looks_at_room: bool,
 }
 
-/// What was reserved.
+/// Result of a reservation.
 pub(crate) struct Kept {
     has_own: bool,
     slabs: Vec<SlabIndex>,
@@ -58,7 +59,7 @@ pub(crate) struct Kept {
 }
 
 impl HostFile {
-    /// Says what is yet to be reserved.
+    /// Returns the space that is not reserved yet.
     pub fn wanted(&self, store: &Store<CountedDisk>) -> Wanted {
         let refused = store.health().no_space;
         let looks_at_room = refused != self.refused || self.full.is_some();
@@ -78,7 +79,7 @@ impl HostFile {
         wanted
     }
 
-    /// Takes notice of what was reserved.
+    /// Notes the result of a reservation.
     pub fn note(&mut self, kept: Kept, path: &str, unix_s: u64) {
         let Kept { has_own, slabs, released, is_elsewhere, lacks_room, refused, room } = kept;
         self.has_own |= has_own;
@@ -123,7 +124,7 @@ impl Wanted {
                 kept.is_elsewhere = true;
                 false
             }
-            // It is tried again in a second.
+            // The next try is in a second.
             Err(_) => false,
         };
         let has_own = !own.is_empty() && own.into_iter().all(&mut reserve);

@@ -126,7 +126,7 @@ impl JobControl {
         Ok(())
     }
 
-    /// Lets a stopped job go on.
+    /// Continues a stopped job.
     ///
     /// # Errors
     /// `NotFound` if no such job is stopped.

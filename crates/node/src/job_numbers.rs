@@ -1,10 +1,10 @@
 //! The numbers of jobs: one number means one job in the whole cluster, also after servers were started again.
 //!
-//! Owns the layout of a number and the count of those given. Promises: a number carries the server that gave it, so that another server never
-//! takes a job for its own; the count goes on where the last run of the server ended, since the state records a bound before the count
-//! reaches it.
+//! Owns the layout of a number and the count of those given. Promises: a number carries the server that
+//! gave it, so that another server never takes a job for its own; the count continues from the end of
+//! the server's last run, since the state records a bound before the count reaches it.
 
-use cluster::{JobNumbers, StateError, Typed};
+use records::{JobNumbers, StateError, Typed};
 use std::fmt;
 use types::NodeId;
 
@@ -58,7 +58,7 @@ impl Numbers {
         JobId::nth(self.server, self.last)
     }
 
-    /// Goes on behind the numbers of the server's last run, which are at most `used`.
+    /// Continues behind the numbers of the server's last run, which are at most `used`.
     pub(crate) fn go_on(&mut self, server: Option<NodeId>, used: u64) {
         self.server = server;
         self.last = self.last.max(used);
@@ -80,14 +80,14 @@ impl Numbers {
 }
 
 /// The highest number that any run of the server may have given.
-pub(crate) fn used(state: &cluster::State, server: Option<NodeId>) -> Result<u64, StateError> {
+pub(crate) fn used(state: &records::State, server: Option<NodeId>) -> Result<u64, StateError> {
     let found = state.read::<JobNumbers>(&JobNumbers::id_of(server))?;
     Ok(found.map_or(0, |stored| stored.value.reserved))
 }
 
 /// Records that the server gives numbers up to `reserved`.
 pub(crate) fn reserve(
-    state: &cluster::State,
+    state: &records::State,
     server: Option<NodeId>,
     reserved: u64,
 ) -> Result<(), StateError> {
@@ -102,7 +102,7 @@ pub(crate) fn reserve(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::{MemoryState, State};
+    use records::{MemoryState, State};
 
     #[test]
     fn a_number_names_its_server_and_stays_within_it() {

@@ -13,7 +13,7 @@ const ENDED_MAX: usize = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobKind {
-    /// A returned copy receives what it missed.
+    /// A returned copy receives the writes that it missed.
     Resync,
     /// Slabs of a lost or retired disk are made anew on others.
     Rebuild,
@@ -25,9 +25,10 @@ pub enum JobKind {
     Check,
     /// Blocks whose checksum failed are written again from another copy.
     Repair,
-    /// Everything is moved off a disk, which then leaves its pool: covers the jobs of all volumes that this takes.
+    /// Everything is moved off a disk before it leaves its pool: covers the jobs of all volumes that this
+    /// takes.
     Retirement,
-    /// A directory's access entries are handed down to what is below it.
+    /// The files and directories below a directory get its access entries.
     AclPropagation,
     /// A volume of a node that is down, or has handed it over, is opened on this one.
     Takeover,
@@ -54,7 +55,7 @@ pub struct Job {
     pub total_bytes: u64,
     pub started_unix_s: u64,
     pub ended_unix_s: Option<u64>,
-    /// `None` if it cannot be told.
+    /// `None`: unknown.
     pub remaining_s: Option<u64>,
     /// Findings, or why it failed; may be empty.
     pub message: String,
@@ -85,7 +86,7 @@ pub struct JobName {
     pub disk: Option<DiskId>,
 }
 
-/// [`cluster::JobKind`], ordered.
+/// [`records::JobKind`], ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SpaceJob {
     Resync,
@@ -95,21 +96,21 @@ pub enum SpaceJob {
 }
 
 impl SpaceJob {
-    fn of(kind: cluster::JobKind) -> Self {
+    fn of(kind: records::JobKind) -> Self {
         match kind {
-            cluster::JobKind::Resync => Self::Resync,
-            cluster::JobKind::Rebuild => Self::Rebuild,
-            cluster::JobKind::Rebalance => Self::Rebalance,
-            cluster::JobKind::Scrub => Self::Scrub,
+            records::JobKind::Resync => Self::Resync,
+            records::JobKind::Rebuild => Self::Rebuild,
+            records::JobKind::Rebalance => Self::Rebalance,
+            records::JobKind::Scrub => Self::Scrub,
         }
     }
 
-    pub fn cluster_kind(self) -> cluster::JobKind {
+    pub fn cluster_kind(self) -> records::JobKind {
         match self {
-            Self::Resync => cluster::JobKind::Resync,
-            Self::Rebuild => cluster::JobKind::Rebuild,
-            Self::Rebalance => cluster::JobKind::Rebalance,
-            Self::Scrub => cluster::JobKind::Scrub,
+            Self::Resync => records::JobKind::Resync,
+            Self::Rebuild => records::JobKind::Rebuild,
+            Self::Rebalance => records::JobKind::Rebalance,
+            Self::Scrub => records::JobKind::Scrub,
         }
     }
 
@@ -136,16 +137,16 @@ struct Check {
 #[derive(Debug, Clone)]
 struct Retirement {
     job: Job,
-    /// Nothing is on the disk any more; it is being let go.
+    /// Nothing is on the disk any more; it is about to leave its pool.
     is_leaving: bool,
 }
 
-/// How far the retirement of a disk is.
+/// Progress of a disk's retirement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Emptied {
-    /// What volumes still have on the disk.
+    /// Bytes that volumes still have on the disk.
     pub left_bytes: u64,
-    /// Why it does not go on without an administrator.
+    /// Why the retirement needs an administrator.
     pub blocked: Option<String>,
 }
 
@@ -156,7 +157,7 @@ pub(crate) struct Emptied {
 pub struct Jobs {
     pub(crate) numbers: Numbers,
     running: BTreeMap<JobName, Job>,
-    /// Jobs stopped by the administrator: with the job if it can go on, without if it ended.
+    /// Jobs stopped by the administrator: with the job if it can continue, without if it ended.
     stopped: BTreeMap<JobName, Option<Job>>,
     checks: BTreeMap<JobId, Check>,
     retirements: BTreeMap<DiskId, Retirement>,
@@ -164,7 +165,7 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    /// Takes notice of what the spaces do; `target` names a volume.
+    /// Takes notice of the spaces' work; `target` names a volume.
     pub fn update(
         &mut self,
         current: &[(VolumeId, JobStatus)],
@@ -234,7 +235,7 @@ impl Jobs {
         self.running.iter().find(|(_, job)| job.id == id).map(|(name, _)| *name)
     }
 
-    /// Stops a space's job for the administrator: a rebalance ends, others can go on later.
+    /// Stops a space's job for the administrator: a rebalance ends, others can continue later.
     pub fn stop(&mut self, name: JobName, unix_s: u64) {
         let Some(job) = self.running.remove(&name) else { return };
         if name.kind == SpaceJob::Rebalance {
@@ -281,13 +282,13 @@ impl Jobs {
         id
     }
 
-    /// Lists the disks whose retirement is listed, but for those that are being let go.
+    /// Lists the disks whose retirement is listed, except those that are about to leave.
     pub(crate) fn retiring(&self) -> Vec<DiskId> {
         let waiting = self.retirements.iter().filter(|(_, retirement)| !retirement.is_leaving);
         waiting.map(|(disk, _)| *disk).collect()
     }
 
-    /// Notes how far the retirement of a disk is. What is blocked is listed as suspended, until it goes on.
+    /// Notes the progress of a disk's retirement. A blocked one is listed as suspended until it continues.
     pub(crate) fn note_emptied(
         &mut self,
         disk: DiskId,
@@ -326,6 +327,12 @@ impl Jobs {
         if let Some(Retirement { job, .. }) = self.retirements.remove(&disk) {
             self.end(Job { message: message.to_owned(), ..job }, state, unix_s);
         }
+    }
+
+    /// Tells why the retirement of the disk does not go on; `None` if it does.
+    pub fn retirement_in_the_way(&self, disk: DiskId) -> Option<String> {
+        let job = self.retirements.get(&disk).map(|retirement| &retirement.job);
+        job.filter(|job| job.state == JobState::Suspended).map(|job| job.message.clone())
     }
 
     /// Finds the disk whose retirement has this number.
@@ -386,7 +393,7 @@ impl Jobs {
         }
     }
 
-    /// Notes what a check whose end is not known in bytes has done so far.
+    /// Notes the progress of a check whose end is not known in bytes.
     pub(crate) fn note_message(&mut self, id: JobId, message: String) {
         if let Some(check) = self.checks.get_mut(&id) {
             check.job.message = message;
@@ -426,7 +433,7 @@ mod tests {
 
     fn status(done_bytes: u64) -> JobStatus {
         JobStatus {
-            kind: cluster::JobKind::Rebuild,
+            kind: records::JobKind::Rebuild,
             disk: None,
             phase: JobPhase::Running,
             done_bytes,
@@ -444,7 +451,7 @@ mod tests {
         let listed = jobs.list();
         assert_eq!(listed.len(), 1);
         assert_eq!((listed[0].kind, listed[0].state), (JobKind::Resync, JobState::Completed));
-        let running = JobStatus { kind: cluster::JobKind::Resync, disk: Some(disk), ..status(7) };
+        let running = JobStatus { kind: records::JobKind::Resync, disk: Some(disk), ..status(7) };
         jobs.update(&[(volume, running)], 7, |_| "demo".to_owned());
         jobs.joined(volume, disk, 7, |_| "demo".to_owned());
         jobs.update(&[], 7, |_| "demo".to_owned());

@@ -1,12 +1,14 @@
 //! The cluster state as coordinators use it: they hear of a commit only when the disks carry the records of that commit (D8).
 //!
-//! Promises: a coordinator hears that a change of its volume's record was committed only after all disks of the pool that can be
-//! reached carry it, so that nothing is ever acknowledged under members that a later import could not learn of. It does not read a
-//! record back before either (it reads if the outcome of its change is unknown). In a cluster the state itself survives the loss of a node,
-//! and nobody waits for disks: what an import may then find older is compared by what the disks have promised ([`cluster::import`]).
+//! Promises: a coordinator hears that a change of its volume's record was committed only after all
+//! disks of the pool that can be reached carry it, so that nothing is ever acknowledged under members
+//! that a later import could not learn of. It does not read a record back before either (it reads if
+//! the outcome of its change is unknown). In a cluster the state itself survives the loss of a node,
+//! and nobody waits for disks: an import finds out by the disks' promises what may be older then
+//! ([`records::import`]).
 
-use cluster::image::PoolImage;
-use cluster::{Answer, ClusterState, Request, State, StateClient, StateCompletion, StateError, Versioned};
+use records::image::PoolImage;
+use records::{Answer, ClusterState, Request, State, StateClient, StateCompletion, StateError, Versioned};
 use std::cell::Cell;
 use std::rc::Rc;
 use types::PoolId;
@@ -20,7 +22,7 @@ pub struct KeptState {
     holds: Rc<Cell<bool>>,
     /// The state's revision when this process began: a record that is newer was not written by an earlier process.
     began_at: u64,
-    /// All disks that can be reached carry this revision, but for what they may have older.
+    /// All disks that can be reached carry this revision, except for parts that may be older there.
     kept: Rc<Cell<u64>>,
 }
 
@@ -67,7 +69,8 @@ impl KeptState {
     /// Reads the pool as the state has it, to compare with a disk's records: under the revision of this process's beginning unless the
     /// disk was here since.
     pub fn own(&self, pool: PoolId, was_here: bool) -> impl FnOnce() -> Option<PoolImage> + Send + 'static {
-        // In a cluster others write records too, and every disk carries what its own node wrote last.
+        // In a cluster others write records too, and every disk carries the last copy that its own node
+        // wrote.
         let was_here = was_here || !self.holds.get();
         let (state, began_at) = (self.state.clone(), self.began_at);
         move || {
@@ -80,7 +83,8 @@ impl KeptState {
     }
 }
 
-/// The cluster state for coordinators: a commit, and what was read, is answered once the disks carry it.
+/// The cluster state for coordinators: commits and reads are answered once the disks carry their
+/// revision.
 pub struct KeptClient {
     inner: StateClient,
     holds: Rc<Cell<bool>>,
@@ -120,7 +124,7 @@ impl ClusterState for KeptClient {
 #[cfg(test)]
 mod tests {
     use super::KeptState;
-    use cluster::{Answer, ClusterState, MemoryState, Request, State, Transaction, Typed};
+    use records::{Answer, ClusterState, MemoryState, Request, State, Transaction, Typed};
     use std::time::{Duration, Instant};
 
     #[test]

@@ -1,19 +1,22 @@
 //! A node whose data do not reach the others lets its volumes go to one that they do reach.
 //!
-//! Heartbeats are small, and a network may carry them and lose everything large. The node lives then by all that the others hear, and no write of its
-//! volumes comes through. Promises: a volume is let go only if most of the nodes that have copies of it cannot be reached from here, while
-//! all of them live, and if these have everything without the disks of this node: so one bad link never moves a volume, since the disk at
-//! its other end leaves instead. A volume is served here until the cluster's state takes what passes it on: the same fault may keep that from the state,
-//! and a volume that was withdrawn already would be served by nobody, while what is on this node can be read here. [`crate::retreat`] has what
-//! becomes of it then. Nothing leaves a volume that was let go ([`crate::volume_opening`] opens it where it comes to). Never decides what is
-//! safe: the next owner claims the record, and disks refuse old epochs (I2, I3).
+//! Heartbeats are small, and a network may carry them and lose everything large. The node lives then by
+//! all that the others hear, and no write of its volumes comes through. Promises: a volume is let go
+//! only if most of the nodes that have copies of it cannot be reached from here, while all of them
+//! live, and if these have everything without the disks of this node. So one bad link never moves a
+//! volume, since the disk at its other end leaves instead. A volume is served here until the cluster's
+//! state takes the record that passes it on: the same fault may keep that from the state. Nobody would
+//! serve a volume that was withdrawn already, while the data on this node can be read here;
+//! [`crate::retreat`] handles that case. Nothing leaves a volume that was let go
+//! ([`crate::volume_opening`] opens it at its new node). Never decides about safety: the next owner
+//! claims the record, and disks refuse old epochs (I2, I3).
 
 use crate::neighbours::Neighbours;
 use crate::pools::Pools;
 use crate::state::State;
 use crate::tasks::{Tasks, until};
 use crate::volumes::Volumes;
-use cluster::{Record, StateError, Transaction, Typed, VolumeRecord};
+use records::{Record, StateError, Transaction, Typed, VolumeRecord};
 use space::takeover::{self, View};
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -32,7 +35,7 @@ pub(crate) struct LettingGo {
 }
 
 impl LettingGo {
-    /// Begins to let go what others could serve and this node cannot.
+    /// Begins to let go of volumes that others could serve and this node cannot.
     pub fn look(&self) {
         let unreached: BTreeSet<NodeId> = self.neighbours.unreached(self.tasks.now()).into_keys().collect();
         if self.is_running.get() || unreached.is_empty() {
@@ -41,7 +44,7 @@ impl LettingGo {
         let Some(own) = self.neighbours.own() else { return };
         let view = self.neighbours.view();
         let better_elsewhere = |volume: &VolumeId| {
-            let record = self.record(*volume);
+            let record = own_record(&self.pools, &self.volumes, *volume);
             record.is_some_and(|record| takeover::is_better_elsewhere(&record, &view, own, &unreached))
         };
         let leaving: Vec<VolumeId> = self.volumes.served_ids().into_iter().filter(better_elsewhere).collect();
@@ -56,10 +59,6 @@ impl LettingGo {
             }
             letting_go.is_running.set(false);
         });
-    }
-
-    fn record(&self, volume: VolumeId) -> Option<VolumeRecord> {
-        self.pools.space(self.volumes.pool_of(volume).ok()?)?.record(volume)
     }
 
     /// Withdraws the volume, as its node's death would, and records that another node has it. If the state does not answer, the volume stays, and the
@@ -81,7 +80,7 @@ impl LettingGo {
         self.volumes.note_stopped(volume, self.tasks.now());
         until(|| served.is_sole().then_some(())).await;
         drop(served);
-        // What clients were answered is on the others' disks; nothing more is answered from here.
+        // All answered writes are on the others' disks; nothing more is answered from here.
         if let Some(space) = self.pools.space(pool) {
             space.forget_volume(volume);
         }
@@ -101,8 +100,14 @@ impl LettingGo {
     }
 }
 
+/// The record of a volume that is served here, as this node has changed it last: what the node has read of it may be older, and stays so while the
+/// state does not answer.
+pub(crate) fn own_record(pools: &Pools, volumes: &Volumes, volume: VolumeId) -> Option<VolumeRecord> {
+    pools.space(volumes.pool_of(volume).ok()?)?.record(volume)
+}
+
 /// Demands an answer of the state to as much as passes the volume on, and changes nothing.
-pub(crate) fn demand_answer(state: &cluster::State, volume: VolumeId) -> Result<(), StateError> {
+pub(crate) fn demand_answer(state: &records::State, volume: VolumeId) -> Result<(), StateError> {
     let Some(found) = state.read::<VolumeRecord>(&volume.to_string())? else { return Ok(()) };
     let (key, value) = (found.value.key(), found.value.encode());
     // No record has both revisions, and none comes to be if it is deleted meanwhile.
@@ -114,9 +119,10 @@ pub(crate) fn demand_answer(state: &cluster::State, volume: VolumeId) -> Result<
     }
 }
 
-/// Records that another node is to open a volume of `own`, which nothing is answered of any more there; `None`: nobody could, or another one has it.
+/// Records that another node is to open a volume of `own`, for which this node answers nothing any
+/// more; `None`: nobody could, or another one has it.
 fn pass_to_another(
-    state: &cluster::State,
+    state: &records::State,
     volume: VolumeId,
     own: NodeId,
     view: &View,

@@ -1,13 +1,16 @@
 //! The life of disks, pools and volumes on one server: opening, supervision, retirement, scrubs, checks, jobs and damage.
 //!
-//! Owns the state of every recorded disk, pool and volume. Promises: nothing is used that the records forbid; nothing here blocks the
-//! thread, and time comes in as an argument, so that one turn of the loop has one time. Never speaks a protocol: clients reach volumes
-//! through a [`Front`], people see the parts through whoever shows them.
+//! Owns the state of every recorded disk, pool and volume. Promises: nothing is used that the records
+//! forbid; nothing here blocks the thread, and time comes in as an argument, so that one turn of the
+//! loop has one time. Never speaks a protocol: clients reach volumes through a [`Front`], and the
+//! caller shows the parts to people.
 //!
-//! Parts that own state: [`tasks`], [`events`], [`disks`], [`pools`], [`volumes`], [`damage`], [`jobs`], [`records`]. Everything else works
-//! on a few of these, which its fields name. To find: a disk is taken out by [`disks::Disks`], opened by `disk_opening`, retired by
-//! [`disk_care`]; a volume is opened and taken out by `volume_opening`; a pool leaves and comes by [`pool_care`]; what other nodes of a cluster
-//! record, and what becomes of them, is followed by `following`; whether anything may be answered, says `answering`. [`Node`] puts them together.
+//! Parts that own state: [`tasks`], [`events`], [`disks`], [`pools`], [`volumes`], [`damage`],
+//! [`jobs`], [`records`]. Everything else works on a few of these, which its fields name. To find: a
+//! disk is taken out by [`disks::Disks`], opened by `disk_opening`, retired by [`disk_care`]; a volume
+//! is opened and taken out by `volume_opening`; a pool leaves and comes by [`pool_care`]; `following`
+//! acts on the records of other nodes of a cluster; `answering` says whether anything may be answered.
+//! [`Node`] puts them together.
 
 #![forbid(unsafe_code)]
 
@@ -46,6 +49,7 @@ mod pace;
 pub mod pool_care;
 pub mod pools;
 mod promises;
+pub mod pulse;
 mod rebalancing;
 pub mod records;
 mod recovery;

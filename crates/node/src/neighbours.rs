@@ -1,10 +1,11 @@
-//! The other nodes of a cluster, as this one knows them: who lives, whose a disk is, who has which volume.
+//! The other nodes of a cluster, as this one knows them: the live ones, the owner of each disk, the
+//! node of each volume.
 //!
-//! Owns what heartbeats and records say of other nodes. Promises: pure bookkeeping; verdicts come from outside. Of one server there is nothing
-//! in here, and nothing is asked of it.
+//! Owns the knowledge of other nodes from heartbeats and records. Promises: pure bookkeeping; verdicts
+//! come from outside. A single server has nothing in here, and nothing is asked of it.
 
 use crate::answering::Heartbeats;
-use cluster::{Condition, DiskRecord, DiskState, FaultDomain, NodeLease, Record, Stored, VolumeRecord};
+use records::{Condition, DiskRecord, DiskState, FaultDomain, NodeLease, Record, Stored, VolumeRecord};
 use space::coordinator::Predecessor;
 use space::message::Transport;
 use space::takeover::{self, Candidate, View, owners};
@@ -18,11 +19,11 @@ use types::{DiskId, Monotonic, NodeId, PoolId, VolumeId};
 /// Makes the transport through which one pool's space reaches disks of other nodes.
 pub type MakeTransport = Box<dyn Fn(PoolId) -> Box<dyn Transport>>;
 
-/// What makes a server a node of a cluster.
+/// Parts that make a server a node of a cluster.
 pub struct Membership {
     /// This node.
     pub node: NodeId,
-    /// Its name, which the fault domains of its disks have.
+    /// This node's name, which the fault domains of its disks have.
     pub name: String,
     /// For how long a majority of the nodes lets one answer for its volumes.
     pub lease: Duration,
@@ -31,18 +32,20 @@ pub struct Membership {
     pub transport: MakeTransport,
 }
 
-/// A node that no connection of the bus has reached for so long is not reached. A connection on which nothing arrives is given up after two seconds,
-/// and the next one says within two more that it carries nothing large: by then disks that are waited for are not late yet.
+/// Time without a connection of the bus after which a node is not reached. A silent connection is given
+/// up after two seconds, and the next one says within two more that it carries no large messages: by
+/// then disks that are waited for are not late yet.
 pub(crate) const UNREACHED_AFTER: Duration = Duration::from_secs(3);
 
-/// A volume that nobody serves for so long is told of: a takeover takes two seconds or so, and an opening that waits for disks is left to another node after ten.
+/// Time without service after which a volume is reported: a takeover takes two seconds or so, and an
+/// opening that waits for disks is left to another node after ten.
 const UNSERVED_AFTER: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 
 /// A node that no connection of the bus reaches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreached {
     pub since: Monotonic,
-    /// Where it was tried last.
+    /// Address of the last try.
     pub address: Option<SocketAddr>,
     /// Why that failed.
     pub why: String,
@@ -51,17 +54,17 @@ pub struct Unreached {
 /// Whether a node lives, as a majority of the nodes sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeLife {
-    /// A majority hears it. A verdict of fewer nodes than that must not be told here.
+    /// A majority hears it. A verdict of fewer nodes must not be passed in here.
     pub is_up: bool,
     /// This node and that one can talk. If not, its disks answer nothing here, although others may hear it.
     pub is_reached: bool,
-    /// It is to have volumes: it neither drains nor leaves.
+    /// The node may get volumes: it neither drains nor leaves.
     pub takes_volumes: bool,
     /// The life of it that is up, or down; `None`: the last that is recorded. One that a majority took for dead comes back as another.
     pub incarnation: Option<u64>,
 }
 
-/// What one turn of a verdict changes.
+/// Changes by one turn of the verdicts.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Turned {
     /// Disks of nodes that went down, or are cut off from this one.
@@ -72,7 +75,7 @@ pub(crate) struct Turned {
     pub reached_again: Vec<NodeId>,
 }
 
-/// The nodes of the cluster and what is theirs.
+/// The nodes of the cluster, and their disks and volumes.
 ///
 /// Invariant: without a membership everything else is empty.
 #[derive(Default)]
@@ -81,11 +84,11 @@ pub struct Neighbours {
     nodes: RefCell<BTreeMap<NodeId, NodeLife>>,
     /// Disks of other nodes, as they are recorded.
     disks: RefCell<BTreeMap<DiskId, DiskRecord>>,
-    /// Whose each recorded disk is, this node's own as well.
+    /// The owner of each recorded disk, this node's own as well.
     homes: RefCell<BTreeMap<DiskId, NodeId>>,
     /// The volumes as they were recorded when that was last read.
     volumes: RefCell<BTreeMap<VolumeId, VolumeRecord>>,
-    /// Which life of each node may answer, as it was last read.
+    /// The life of each node that may answer, as of the last reading.
     leases: RefCell<BTreeMap<NodeId, Stored<NodeLease>>>,
     /// When nodes went down, for the log.
     down_since: RefCell<BTreeMap<NodeId, Monotonic>>,
@@ -119,7 +122,7 @@ impl Neighbours {
         self.membership.get().map(|membership| membership.node)
     }
 
-    /// Notes on records of this server's disks, which are about to be written, whose they are.
+    /// Notes the owner on records of this server's disks, which are about to be written.
     pub(crate) fn name_own(&self, records: &mut [DiskRecord]) {
         records.iter_mut().for_each(|record| record.node = self.own());
     }
@@ -189,7 +192,7 @@ impl Neighbours {
         self.volumes.borrow().get(&volume).cloned()
     }
 
-    /// Whether the node lives; one that nothing was told of does not.
+    /// Whether the node lives; one without a verdict does not.
     pub fn is_up(&self, node: NodeId) -> bool {
         self.nodes.borrow().get(&node).is_some_and(|life| life.is_up)
     }
@@ -202,13 +205,13 @@ impl Neighbours {
         })
     }
 
-    /// Whether this node is the one that looks after what all of them could: the first that lives.
+    /// Whether this node does the work that any of them could: the first that lives.
     pub(crate) fn is_first(&self) -> bool {
         let Some(own) = self.own() else { return true };
         self.nodes.borrow().iter().find(|(_, life)| life.is_up).is_some_and(|(node, _)| *node == own)
     }
 
-    /// Takes verdicts; says what they change.
+    /// Takes verdicts; returns their changes.
     pub(crate) fn set_nodes(&self, nodes: BTreeMap<NodeId, NodeLife>, now: Monotonic) -> Turned {
         let before = self.nodes.replace(nodes);
         let is_first_word = !self.is_told.replace(true);
@@ -390,8 +393,8 @@ impl Neighbours {
         self.down_since.borrow().get(&node).map(|since| now.since(*since))
     }
 
-    /// Whom the volume is taken over from, by its record. The life of the node that died is a condition of the claim; a node that is this one,
-    /// or has let the volume go, needs none.
+    /// The owner that the volume is taken over from, by its record. The life of a dead owner is a condition
+    /// of the claim; an owner that is this node, or has let the volume go, needs none.
     pub(crate) fn predecessor(&self, record: &VolumeRecord) -> Predecessor {
         let (owner, is_waited_out) = (record.owner, false);
         let Some(other) = owner.filter(|owner| Some(*owner) != self.own() && record.coordinator != 0) else {
@@ -438,12 +441,13 @@ impl Neighbours {
         self.volumes.replace(records.map(|record| (record.id, record)).collect());
     }
 
-    /// Whether this node is to have the volume, by what it knows. On a single server it is to have all; before it was told who lives, none.
+    /// Whether this node is to have the volume, by its own knowledge. A single server is to have all;
+    /// before the first verdicts, none.
     pub(crate) fn is_to_have(&self, volume: VolumeId) -> bool {
         self.own().is_none() || self.to_have().contains_key(&volume)
     }
 
-    /// The volumes that this node is to have, by what it knows.
+    /// The volumes that this node is to have, by its own knowledge.
     pub(crate) fn to_have(&self) -> BTreeMap<VolumeId, VolumeRecord> {
         let Some(own) = self.own() else { return BTreeMap::new() };
         let owners = self.owners();

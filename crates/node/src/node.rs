@@ -36,7 +36,7 @@ use crate::volume_opening::VolumeOpener;
 use crate::volume_paths::VolumePaths;
 use crate::volume_quotas::VolumeQuotas;
 use crate::volumes::{Front, Volumes};
-use cluster::Watch;
+use records::Watch;
 use space::api::SpaceError;
 use space::coordinator::{Event, Phase};
 use space::local::LocalEvent;
@@ -47,12 +47,12 @@ use std::time::Duration;
 use sys::driver::Driver;
 use types::{DiskId, FileTime, Monotonic, VolumeId};
 
-/// What an administrator decides about disks and volumes.
+/// An administrator's settings for disks and volumes.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// RAM for cached reads, buffered writes and metadata, over all volumes.
     pub cache_bytes: u64,
-    /// At most what clients may have open of one volume.
+    /// Most opens of one volume by clients.
     pub opens: usize,
     pub locks_per_open: usize,
     /// A disk that does not answer an operation within it is taken out.
@@ -65,25 +65,26 @@ pub struct Settings {
     pub scrub_rate: u64,
 }
 
-/// What a node is made of.
+/// Parts from which a node is made.
 pub struct Options {
     pub driver: Driver,
     pub on_loop: OnLoop,
-    pub state: cluster::State,
+    pub state: records::State,
     pub front: Box<dyn Front>,
     pub settings: Settings,
     /// Places to look for disks that are not where they were.
     pub search: Vec<PathBuf>,
     /// This server's name, for people who find its disks elsewhere.
     pub host: String,
-    /// What makes it a node of a cluster, unless it is a single server.
+    /// Present on a node of a cluster; a single server has none.
     pub membership: Option<Membership>,
 }
 
 /// The disks, pools and volumes of one server.
 ///
-/// A turn of the loop is [`Node::tell_time`], then [`Node::poll`] until nothing moves; [`Node::care`] once a second. Commands are futures
-/// of the public parts, which go on while [`Node::poll`] runs the task that awaits them.
+/// A turn of the loop is [`Node::tell_time`], then [`Node::poll`] until nothing moves; [`Node::care`]
+/// once a second. Commands are futures of the public parts, and run while [`Node::poll`] runs the task
+/// that awaits them.
 pub struct Node {
     pub tasks: Rc<Tasks>,
     pub events: Rc<Events>,
@@ -128,7 +129,7 @@ pub struct Node {
     draining: Cell<bool>,
 }
 
-/// Room above the disk's own time bound, so that the disk is heard first.
+/// Time above the disk's own timeout, so that the disk is heard first.
 const ABOVE_DISK_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Node {
@@ -211,7 +212,7 @@ impl Node {
         self.volumes.set_wall_clock(now, wall_clock);
     }
 
-    /// Lets everything go on that can. `true`: something moved.
+    /// Runs everything that can continue. `true`: something moved.
     pub fn poll(&self) -> bool {
         if !self.settled_once.get() && self.disks.are_settled() {
             self.settled_once.set(true);
@@ -257,7 +258,7 @@ impl Node {
         self.events.note(event, unix_s);
     }
 
-    /// Logs what became of a disk in a volume: it may be back before anybody looks at health.
+    /// Logs changes of a disk in a volume: it may be back before anybody looks at health.
     fn tell(&self, volume: VolumeId, event: &Event) {
         let Some((disk, told)) = told(event) else { return };
         let (volume, disk) = (self.volumes.name(volume), self.disk_name(disk));
@@ -284,7 +285,7 @@ impl Node {
         found.map_or_else(|| disk.to_string(), |disk| format!("{}:{}", disk.fault_domain.node, disk.path))
     }
 
-    /// Something was asked for that is not on its way to the disks before the next poll.
+    /// Whether requests wait that leave for the disks at the next poll only.
     pub fn has_unsent(&self) -> bool {
         self.pools.has_unsent()
     }
@@ -368,7 +369,7 @@ impl Node {
     }
 }
 
-/// The parts that own state; what works on several of them is handed some of these.
+/// The parts that own state; parts that work on several of them get some of these.
 struct Shared {
     tasks: Rc<Tasks>,
     state: State,

@@ -1,9 +1,9 @@
-//! What a node of a cluster is told and asked from outside: by heartbeats, and by the bus between the nodes.
+//! A cluster node's exchange with the outside: the heartbeats, and the bus between the nodes.
 
 use crate::neighbours::{Membership, NodeLife};
 use crate::node::Node;
 use crate::pools::PoolSpace;
-use cluster::{DiskRecord, Record, State, StateError, Stored, Transaction, Typed, VolumeRecord};
+use records::{DiskRecord, Record, State, StateError, Stored, Transaction, Typed, VolumeRecord};
 use space::coordinator::LateReads;
 use space::local::nodes::DiskReport;
 use space::message::{PeerId, Request, RequestId, Response};
@@ -36,18 +36,20 @@ impl Node {
         self.following.begin(self.kept.state().watch_with("", move || waker.wake()));
     }
 
-    /// Whether the node answers by leases, and the records of the volumes that it serves name it: other nodes know from then on what is its own.
+    /// Whether the node answers by leases, and the records of the volumes that it serves name it: other
+    /// nodes know its volumes from then on.
     pub fn has_joined(&self) -> bool {
         self.answering.is_bound() && self.pools.are_named()
     }
 
-    /// Whether most of the nodes hear this one: what it knows of their lives holds now. A single server hears all that there are.
+    /// Whether most of the nodes hear this one: its knowledge of their lives holds now. A single server
+    /// hears all that there are.
     pub fn hears_most(&self) -> bool {
         self.answering.may_answer()
     }
 
-    /// Takes what a majority of the nodes says of each of them, this one too. To be told once it is known, and after each change; before, no
-    /// volume is opened.
+    /// Takes a majority's verdicts on all nodes, this one too. To be called once they are known, and after
+    /// each change; before, no volume is opened.
     pub fn set_nodes(&self, nodes: BTreeMap<NodeId, NodeLife>) {
         self.following.set_nodes(nodes);
         self.draining_of_node.look();
@@ -85,13 +87,14 @@ impl Node {
         }
     }
 
-    /// Reports on a disk of this node, with what scrubs found since `cursor` (0: ever); none if the disk is not there.
+    /// Reports on a disk of this node, with the findings of scrubs since `cursor` (0: ever); none if the
+    /// disk is not there.
     pub fn report(&self, disk: DiskId, cursor: u64) -> Option<DiskReport> {
         let report = self.space_of(disk)?.report(disk, cursor)?;
         Some(DiskReport { pace: self.slow_disks.pace(disk), ..report })
     }
 
-    /// What became of reads that were late, by the node of the disk that was asked first.
+    /// Outcomes of late reads, by the node of the disk that was asked first.
     pub fn late_reads(&self) -> BTreeMap<NodeId, LateReads> {
         let (disks, mut all) = (self.neighbours.disks(), BTreeMap::<NodeId, LateReads>::new());
         for (disk, reads) in self.pools.entries().values().flat_map(|entry| entry.space.late_reads()) {

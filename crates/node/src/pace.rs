@@ -1,10 +1,11 @@
-//! How long a disk takes for what it is asked, beside its peers.
+//! Latencies of disks, compared with their peers'.
 //!
-//! Each durable write waits for the slowest of its copies, so that one disk which takes a third of a second for a request, and never fails, slows a whole
-//! pool down. Compared are the mean times of what disks were asked within windows of [`WINDOW`], by kind of operation, with the median of a disk's
-//! peers: present disks of the same pool and kind of medium, on whatever server (each says once a second what it measured at its own disks, so that the
-//! network does not count). Promises: disks that are all alike slow are no news; a disk counts as slow after
-//! two windows in a row, and as well again after three.
+//! Each durable write waits for the slowest of its copies, so that one disk which takes a third of a
+//! second for a request, and never fails, slows a whole pool down. The mean latencies of a disk within
+//! windows of [`WINDOW`], by kind of operation, are compared with the median of the disk's peers:
+//! present disks of the same pool and kind of medium, on any server (each reports once a second the
+//! latencies of its own disks, so that the network does not count). Promises: disks that are all alike
+//! slow are no news; a disk counts as slow after two windows in a row, and as well again after three.
 
 use crate::counted::Counters;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use std::time::Duration;
 pub(crate) const WINDOW: Duration = Duration::from_secs(30);
 /// A mean of fewer operations says nothing.
 const OPERATIONS_MIN: u64 = 10;
-/// A disk that takes so many times as long as its peers is slow; one that takes less than half of that is well again.
+/// Ratio to the peers' mean at which a disk counts as slow; below half of that it is well again.
 const TIMES: u32 = 8;
 /// No mean below is slow: of flash, and of spinning disks, which take longer with a deep queue.
 const LEAST: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(150)];
@@ -21,7 +22,7 @@ const LEAST: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(1
 const WINDOWS_SLOW: u8 = 2;
 const WINDOWS_WELL: u8 = 3;
 
-/// What a disk was asked.
+/// Kinds of operations of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
     Read,
@@ -46,12 +47,12 @@ pub struct Slow {
 /// Mean times of one window, by kind; `None`: too few operations.
 pub(crate) type Means = [Option<Duration>; 3];
 
-/// What is known of one disk's pace.
+/// Latencies of one disk.
 #[derive(Debug, Default)]
 pub struct Pace {
     /// Operations and their times, by kind, when the last window ended.
     seen: [(u64, Duration); 3],
-    /// Of the last window.
+    /// Means of the last window.
     last: Means,
     /// Windows in a row that said other than `slow` does.
     contrary: u8,
@@ -63,7 +64,7 @@ impl Pace {
         self.slow.as_ref()
     }
 
-    /// What the last window showed.
+    /// Mean latencies of the last window.
     pub(crate) fn last(&self) -> Means {
         self.last
     }
@@ -81,7 +82,7 @@ impl Pace {
         self.last
     }
 
-    /// Takes what the last window showed.
+    /// Judges the disk by the last window.
     pub(crate) fn judge(&mut self, own: &Means, peers: &[Means], is_rotational: bool, unix_s: u64) {
         let found = slowest(own, peers, is_rotational, TIMES);
         let is_contrary = match &mut self.slow {
@@ -110,7 +111,8 @@ impl Pace {
     }
 }
 
-/// The kind of operation for which the disk takes most time beyond its peers, if that is so many times as long: its mean and theirs.
+/// The kind of operation for which the disk takes most time beyond its peers, if it is that much
+/// slower: its mean and theirs.
 fn slowest(
     own: &Means,
     peers: &[Means],

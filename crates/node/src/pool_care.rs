@@ -10,8 +10,8 @@ use crate::jobs::JobId;
 use crate::rebalancing;
 use crate::recovery::{Records, Recovery};
 use crate::tasks::until;
-use cluster::shares::Share;
-use cluster::{
+use records::shares::Share;
+use records::{
     DeletedVolume, DiskRecord, FaultDomain, PoolRecord, Record, StateError, Transaction, Typed, VolumeRecord,
 };
 use space::coordinator::Phase;
@@ -86,8 +86,9 @@ impl PoolCare {
         self.disks.pools.set_reserve(pool, reserve_disks, true)
     }
 
-    /// Has reserves follow the number of disks, unless an administrator chose them, or may have. One that would leave data little room stays as it
-    /// is: whoever adds a disk to a full pool wants room for data, and health tells of the reserve.
+    /// Has reserves follow the number of disks, unless an administrator chose them, or may have. One that
+    /// would leave data little space stays as it is: an administrator who adds a disk to a full pool wants
+    /// space for data, and health reports the reserve.
     pub(crate) fn follow_rule(&self) {
         if !self.disks.neighbours.is_first() {
             return;
@@ -285,7 +286,7 @@ fn check_reserve(reserve_disks: u32, disks: usize) -> Done<()> {
 
 /// Changes a pool's record, also if others change it at the same time; one that is gone stays gone.
 fn rewrite_pool(
-    state: &cluster::State,
+    state: &records::State,
     pool: PoolId,
     change: impl Fn(PoolRecord) -> PoolRecord,
 ) -> Result<(), StateError> {
@@ -300,7 +301,7 @@ fn rewrite_pool(
 }
 
 /// Takes a pool out of the state if no volume lies in it; whether that is so.
-fn forget_empty_pool(state: &cluster::State, pool: PoolId) -> Result<bool, StateError> {
+fn forget_empty_pool(state: &records::State, pool: PoolId) -> Result<bool, StateError> {
     let Some(found) = state.read::<PoolRecord>(&pool.to_string())? else { return Ok(true) };
     if state.list::<VolumeRecord>()?.iter().any(|volume| volume.value.pool == pool) {
         return Ok(false);
@@ -314,12 +315,12 @@ fn forget_empty_pool(state: &cluster::State, pool: PoolId) -> Result<bool, State
 }
 
 /// Takes a pool and everything on it out of the state.
-fn forget_pool(state: &cluster::State, pool: PoolId) -> Result<(), StateError> {
+fn forget_pool(state: &records::State, pool: PoolId) -> Result<(), StateError> {
     state.commit(forgotten(state, pool, Transaction::default())?).map(|_| ())
 }
 
-/// Adds what forgets a pool and everything on it.
-fn forgotten(state: &cluster::State, pool: PoolId, changes: Transaction) -> Result<Transaction, StateError> {
+/// Adds the changes that forget a pool and everything on it.
+fn forgotten(state: &records::State, pool: PoolId, changes: Transaction) -> Result<Transaction, StateError> {
     let mut changes = changes.delete(PoolRecord::key_of(&pool.to_string()));
     for disk in state.list::<DiskRecord>()?.into_iter().filter(|disk| disk.value.pool == pool) {
         changes = changes.delete(disk.value.key());

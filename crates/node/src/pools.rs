@@ -7,7 +7,7 @@ use crate::error::{Done, Error, ErrorKind};
 use crate::kept::{KeptClient, KeptState};
 use crate::neighbours::Neighbours;
 use crate::tasks::Tasks;
-use cluster::{PoolRecord, Resiliency, StateError};
+use records::{PoolRecord, Resiliency, StateError};
 use space::coordinator::{Config, JobStatus};
 use space::local::{LocalEvent, LocalSpace, VolumeHandle};
 use std::cell::{Cell, Ref, RefCell};
@@ -36,12 +36,12 @@ pub struct PoolEntry {
 /// Invariant: a superseded pool has no disk attached, and no volume of it is served.
 pub struct Pools {
     entries: RefCell<BTreeMap<PoolId, PoolEntry>>,
-    /// Pools whose records in the state are older than what a disk carries, and why nothing of them is used.
+    /// Pools whose records in the state are older than a disk's copy, and why nothing of them is used.
     superseded: RefCell<BTreeMap<PoolId, String>>,
     kept: Rc<KeptState>,
     neighbours: Rc<Neighbours>,
     answering: Rc<Answering>,
-    /// Of pools that come.
+    /// The configuration of pools that come.
     space_config: RefCell<Config>,
     recheck_lost_at: Cell<Monotonic>,
 }
@@ -75,7 +75,7 @@ impl Pools {
     /// If the cluster state cannot be used from here.
     pub(crate) fn add(&self, record: PoolRecord, slab_bytes: u64, tasks: &Tasks) -> Result<(), StateError> {
         if self.entries.borrow().contains_key(&record.id) {
-            // Whoever makes a pool, and whoever follows the records, may both come to it.
+            // Both the making of a pool and the reader of the records may add it.
             return Ok(());
         }
         let waker = tasks.waker();
@@ -91,7 +91,7 @@ impl Pools {
         Ok(())
     }
 
-    /// Heeds what another node recorded of a pool that is here.
+    /// Heeds another node's record of a pool that is here.
     pub(crate) fn note_record(&self, record: &PoolRecord) {
         if let Some(entry) = self.entries.borrow_mut().get_mut(&record.id)
             && entry.record != *record
@@ -104,7 +104,7 @@ impl Pools {
     /// Lets go of a pool. Its volumes must be closed.
     pub(crate) fn remove(&self, pool: PoolId) {
         let entry = self.entries.borrow_mut().remove(&pool);
-        // Its stores, and with them the files and their locks, go here.
+        // The pool's stores, and with them the files and their locks, go here.
         drop(entry);
         self.superseded.borrow_mut().remove(&pool);
     }
@@ -189,7 +189,8 @@ impl Pools {
         self.entries.borrow().values().flat_map(|entry| entry.space.jobs()).collect()
     }
 
-    /// Says why nothing of the pool is used, if its records in the state are older than what one of its disks carries.
+    /// Says why nothing of the pool is used, if its records in the state are older than a copy on one of
+    /// its disks.
     pub fn why_superseded(&self, pool: PoolId) -> Option<String> {
         self.superseded.borrow().get(&pool).cloned()
     }
@@ -276,7 +277,7 @@ impl Pools {
         }
     }
 
-    /// Lets all spaces go on. `true`: something moved.
+    /// Runs all spaces. `true`: something moved.
     pub(crate) fn poll(&self, mut note: impl FnMut(LocalEvent)) -> bool {
         let mut moved = false;
         for entry in self.entries.borrow().values() {
@@ -290,7 +291,7 @@ impl Pools {
         moved
     }
 
-    /// Something was asked for that is not on its way to the disks before the next poll.
+    /// Whether requests wait that leave for the disks at the next poll only.
     pub(crate) fn has_unsent(&self) -> bool {
         self.entries.borrow().values().any(|entry| entry.space.has_unsent())
     }

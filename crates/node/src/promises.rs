@@ -1,15 +1,19 @@
-//! What disks have promised to volumes, and what of it they forget.
+//! Promises of disks to volumes, and which of them disks forget.
 //!
-//! **To volumes that are no more**: disks forget it, so that a place is left for each volume that is made.
-//! Why that is safe: a volume's record stands before any disk promises it an epoch, its number is never given again, and the disks are asked
-//! before the records are read. So a volume that was promised something and has no record was deleted, for good. A promise is kept while
-//! the disk has a chunk of the volume, or a note says that its slabs are still to be given back. Who still takes itself for the
-//! owner is refused by the disk while its store is open; later it would have to open a session, and says what the disk must have promised.
+//! **Promises to deleted volumes**: disks forget them, so that there is always space for the promises
+//! to new volumes. This is safe because a volume's record exists before any disk promises it an epoch,
+//! its id is never used again, and the disks are asked before the records are read. So a volume with a
+//! promise and without a record was deleted, for good. A disk keeps the promise while it has a chunk of
+//! the volume, or a note says that slabs are still to be given back. The disk refuses a node that still
+//! believes it is the owner while the store is open; later that node would have to open a session,
+//! which names the epoch that the disk must have promised.
 //!
-//! **Beyond all bounds**: a promise only rises, so that one which no owner can come to keeps every owner out for ever. Disks take epochs that the records gave
-//! alone, so that none comes about by itself; an administrator has it forgotten. The disk counts then as one that went back in time, whatever was
-//! written to it under that promise: it is put out and brought up to date from the beginning, or serves what nobody else has
-//! (`space::coordinator::going_back`). No owner of before can write to it: whoever opens a session names what the disk must have promised.
+//! **Impossible promises**: a promise only rises, so one that no owner can reach keeps every owner out
+//! for ever. Disks take only epochs that the records gave, so no such promise arises by itself; an
+//! administrator has the disk forget it. The disk then counts as one that went back in time, regardless
+//! of the writes under that promise: the record expels it for a full resync, or it serves the chunks
+//! that no other disk has (`space::coordinator::going_back`). No earlier owner can write to it, because
+//! opening a session names the epoch that the disk must have promised.
 
 use crate::disks::Disks;
 use crate::error::{Done, Error, ErrorKind};
@@ -17,8 +21,8 @@ use crate::pools::Pools;
 use crate::state::State;
 use crate::tasks::Tasks;
 use crate::volumes::Volumes;
-use cluster::import::EPOCHS_AHEAD_MAX;
-use cluster::{DeletedVolume, Typed, VolumeRecord};
+use records::import::EPOCHS_AHEAD_MAX;
+use records::{DeletedVolume, Typed, VolumeRecord};
 use space::seam::BlockStore;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,13 +30,13 @@ use std::rc::Rc;
 use std::time::Duration;
 use types::{DiskId, Epoch, Monotonic, VolumeId};
 
-/// Time between two looks.
+/// Time between two checks.
 const EVERY: Duration = Duration::from_secs(600);
 
-/// How long a disk may take to forget a promise.
+/// Timeout of a disk for forgetting a promise.
 const FORGET_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A promise that no owner of the volume can come to.
+/// A promise that no owner of the volume can reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Beyond {
     pub volume: VolumeId,
@@ -41,7 +45,7 @@ pub struct Beyond {
     pub recorded: Epoch,
 }
 
-/// Has disks forget promises that nobody needs, or that no owner can come to.
+/// Has disks forget promises that nobody needs, or that no owner can reach.
 #[derive(Clone)]
 pub struct Promises {
     pub(crate) tasks: Rc<Tasks>,
@@ -53,7 +57,7 @@ pub struct Promises {
 }
 
 impl Promises {
-    /// Looks, if the last look is long ago.
+    /// Checks for promises to deleted volumes, if the last check is long ago.
     pub(crate) fn forget_if_due(&self) {
         let now = self.tasks.now();
         if now < self.next_at.get() {
@@ -85,7 +89,7 @@ impl Promises {
         }
     }
 
-    /// Lists what the disk has promised and no owner can come to, by the records as they are known here.
+    /// Lists the disk's promises that no owner can reach, by the records as they are known here.
     pub fn beyond(&self, disk: DiskId) -> Vec<Beyond> {
         let entries = self.volumes.entries();
         self.beyond_of(disk, |volume| entries.get(&volume).map(|entry| entry.record.clone()))
@@ -106,17 +110,18 @@ impl Promises {
         store.with(|store| store.promises()).into_iter().filter_map(beyond).collect()
     }
 
-    /// Has a disk of this server forget what no owner can come to, if that is confirmed; answers what that is.
+    /// Has a disk of this server forget the promises that no owner can reach, if `is_confirmed`. Returns
+    /// these promises.
     ///
     /// # Errors
-    /// `NotFound`; `Unavailable` if the disk cannot be used; `Conflict` if it has promised nothing of the kind: then there is another way; `Io` if it
-    /// does not forget it.
+    /// `NotFound`; `Unavailable` if the disk cannot be used; `Conflict` if it has no such promise, so that
+    /// another remedy is needed; `Io` if it does not forget the promise.
     pub async fn forget_beyond(&self, disk: DiskId, is_confirmed: bool) -> Done<Vec<Beyond>> {
         let is_here = self.disks.slots().get(&disk).map(|slot| slot.store().is_some());
         if !is_here.ok_or_else(|| Error::not_found("disk", disk))? {
             return Err(Error::new(ErrorKind::Unavailable, format!("disk {disk} cannot be used now")));
         }
-        // As the records are now: those that are known here may be older.
+        // Read the records now: the ones known here may be older.
         let recorded = self.state.change(|state| {
             let records =
                 state.list::<VolumeRecord>()?.into_iter().map(|found| (found.value.id, found.value));

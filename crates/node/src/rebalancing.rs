@@ -15,7 +15,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Looks in a row without a volume's moves after which they have ended: between two moves a volume may show none for a moment.
 const ABSENT_LOOKS: u32 = 3;
 
-/// How far the moves of one volume are.
+/// Progress of the moves of one volume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Moves {
     done_bytes: u64,
@@ -25,14 +25,14 @@ struct Moves {
     has_left: bool,
 }
 
-/// How far the moves of all volumes are.
+/// Progress of the moves of all volumes.
 #[derive(Debug, Default)]
 struct Progress {
     volumes: BTreeMap<VolumeId, Moves>,
 }
 
 impl Progress {
-    /// Takes what moves now: bytes done and in all.
+    /// Takes the present moves: bytes done and in all.
     fn look(&mut self, moving: &[(VolumeId, u64, u64)], is_served: impl Fn(VolumeId) -> bool) {
         for (volume, moves) in &mut self.volumes {
             moves.absent_looks += 1;
@@ -132,7 +132,7 @@ impl Run {
     }
 
     fn moving(&self) -> Vec<(VolumeId, u64, u64)> {
-        let moves = |status: &space::coordinator::JobStatus| status.kind == cluster::JobKind::Rebalance;
+        let moves = |status: &space::coordinator::JobStatus| status.kind == records::JobKind::Rebalance;
         let own = self.control.volumes.of_pool(self.pool);
         let jobs = self.control.pools.jobs().into_iter();
         jobs.filter(|(volume, status)| moves(status) && own.contains(volume))

@@ -1,19 +1,20 @@
 //! The copies of the records on the disks (D8), kept up to date.
 //!
-//! Owns the knowledge of which revision of the cluster state every reachable disk carries, which [`crate::kept`] holds coordinators to.
-//! Promises: a disk that does not take its copy holds commits up no longer than a disk may take to answer: it is taken out, or health
-//! tells. Never blocks: the state is read on a helper thread.
+//! Owns the knowledge of which revision of the cluster state every reachable disk carries, which
+//! [`crate::kept`] holds coordinators to. Promises: a disk that does not take its copy delays commits
+//! no longer than a disk may take to answer: it is taken out, or health tells. Never blocks: the state
+//! is read on a helper thread.
 //!
-//! A volume's epoch and which of its regions are settled change while writes go on; the disks may have them older
-//! ([`PoolImage::says_the_same`]), which costs an import comparisons and no data. They are written at most every [`LAZY`], and at the
-//! end.
+//! A volume's epoch and which of its regions are settled change during writes; the disks may have them
+//! older ([`PoolImage::says_the_same`]), which costs an import comparisons and no data. They are
+//! written at most every [`LAZY`], and at the end.
 
 use crate::disks::Disks;
 use crate::kept::KeptState;
 use crate::pools::Pools;
 use crate::tasks::{Tasks, until};
-use cluster::image::PoolImage;
-use cluster::{State, StateDump, StateError};
+use records::image::PoolImage;
+use records::{State, StateDump, StateError};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -21,35 +22,36 @@ use std::sync::Arc;
 use std::time::Duration;
 use types::{Monotonic, PoolId, Repeated};
 
-/// Pause between two writes of what disks may have older.
+/// Pause between two writes of changes that disks may have older.
 const LAZY: Duration = Duration::from_secs(60);
 /// Pause before a state that could not be read is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Pause between two rounds in a cluster, in which nobody waits for them.
 const PAUSE: Duration = Duration::from_secs(2);
-/// Times that a disk may take to answer, after which one that has not taken its copy is told of: a write, a flush, and one more.
+/// How many times a disk's timeout may pass before a disk without its copy is reported: a write, a
+/// flush, and one more.
 const PATIENCE_TIMES: u32 = 3;
 
 /// The records that the disks of a pool are to carry.
 struct Copy {
     image: Arc<PoolImage>,
-    /// `None` if they have no room on a disk.
+    /// `None` if they have no space on a disk.
     bytes: Option<Rc<Vec<u8>>>,
     made_at: Monotonic,
 }
 
-/// What a helper thread makes of the state.
+/// Copies that a helper thread makes of the state.
 struct Made {
     revision: u64,
-    /// Pools whose disks are to carry something else, with their records in bytes, if they have room.
+    /// Pools whose disks get a new copy, with their records in bytes, if they have space.
     copies: Vec<(PoolId, PoolImage, Option<Vec<u8>>)>,
 }
 
-/// What a pool's disks carry, and whether they may have it older.
+/// The image on a pool's disks, and whether an older one may stay there.
 type Before = (Arc<PoolImage>, bool);
 
-/// Makes what the disks of these pools are to carry, of those for which that differs from before. Of a large pool that takes longer than a turn of the
-/// data plane may.
+/// Makes new images for the disks of those pools whose image differs from before. For a large pool that
+/// takes longer than a turn of the data plane may.
 fn make(dump: &StateDump, pools: Vec<(PoolId, Option<Before>)>, host: &str, unix_s: u64) -> Made {
     let copies = pools.into_iter().filter_map(|(pool, before)| {
         let image = PoolImage::of(dump, pool, host, unix_s)?;
@@ -77,7 +79,7 @@ pub struct Keeper {
     /// Disks are to have nothing older.
     exactly: Cell<bool>,
     copies: RefCell<BTreeMap<PoolId, Copy>>,
-    /// What is wrong with a pool's copies.
+    /// Faults of a pool's copies.
     troubles: RefCell<BTreeMap<PoolId, String>>,
     host: String,
 }
@@ -101,12 +103,12 @@ impl Keeper {
         self.troubles.borrow_mut().remove(&pool);
     }
 
-    /// Whether the pool's records are larger than what a disk holds.
+    /// Whether the pool's records are larger than the space on a disk.
     pub fn lacks_room(&self, pool: PoolId) -> bool {
         self.copies.borrow().get(&pool).is_some_and(|copy| copy.bytes.is_none())
     }
 
-    /// Says why some disks of a pool do not carry what they should.
+    /// Says why some disks of a pool do not carry their copy.
     pub fn trouble(&self, pool: PoolId) -> Option<String> {
         self.troubles.borrow().get(&pool).cloned()
     }
@@ -126,7 +128,7 @@ impl Keeper {
         tasks.spawn(async move { round.run().await });
     }
 
-    /// Says what the disks of these pools carry.
+    /// Returns the images on the disks of these pools.
     fn before(&self, pools: &[PoolId], now: Monotonic) -> Vec<(PoolId, Option<Before>)> {
         let copies = self.copies.borrow();
         let is_lazy = !self.exactly.get();
@@ -138,7 +140,7 @@ impl Keeper {
         pools.iter().map(of).collect()
     }
 
-    /// Takes what the disks are to carry from now on.
+    /// Takes the images for the disks from now on.
     fn renew(&self, made: Made, now: Monotonic) {
         for (pool, image, bytes) in made.copies {
             let bytes = bytes.map(Rc::new);
@@ -219,7 +221,7 @@ impl Round {
         self.keeper.running.set(false);
     }
 
-    /// Gives a pool's disks what they should carry, and waits until they do or are gone.
+    /// Gives a pool's disks their copies, and waits until they have them or are gone.
     async fn write_copies(&self, pool: PoolId) {
         let bytes = self.keeper.copies.borrow().get(&pool).and_then(|copy| copy.bytes.clone());
         let Some(bytes) = bytes else { return };

@@ -8,7 +8,7 @@ use crate::state::State;
 use crate::tasks::Tasks;
 use crate::volume_care::VolumeCare;
 use crate::volume_opening::VolumeOpener;
-use cluster::{
+use records::{
     DeletedVolume, DiskDamage, DiskRecord, LostBlocks, NodeLease, PoolRecord, Record, StateError, Stored,
     Typed, VolumeRecord,
 };
@@ -27,7 +27,7 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    pub(crate) fn read(state: &cluster::State) -> Result<Self, StateError> {
+    pub(crate) fn read(state: &records::State) -> Result<Self, StateError> {
         Ok(Self {
             pools: state.list()?,
             disks: state.list()?,
@@ -53,7 +53,7 @@ impl Records {
     }
 }
 
-/// Opens what is recorded.
+/// Opens the recorded pools, disks and volumes.
 #[derive(Clone)]
 pub(crate) struct Recovery {
     pub tasks: Rc<Tasks>,
@@ -70,7 +70,7 @@ impl Recovery {
     /// Begins to open everything that is recorded.
     pub(crate) fn begin(&self) {
         if self.neighbours.own().is_some() {
-            // Records are followed from the first turn on, and volumes opened once it is known who lives.
+            // Records are followed from the first turn on, and volumes opened once the live nodes are known.
             return;
         }
         match Records::read(self.state.at_start()) {
@@ -81,7 +81,7 @@ impl Recovery {
         }
     }
 
-    /// Begins to open what these records tell of.
+    /// Begins to open the pools, disks and volumes of these records.
     pub(crate) fn open(&self, records: Records) {
         let Records { pools, disks, volumes, deleted, damage, lost, .. } = records;
         self.damage.remember(
@@ -124,7 +124,7 @@ impl Recovery {
 }
 
 /// Writes a pool's record over the one there is. Only at a start, when blocking harms nobody.
-fn write_pool(state: &cluster::State, pool: &PoolRecord) -> Result<(), StateError> {
+fn write_pool(state: &records::State, pool: &PoolRecord) -> Result<(), StateError> {
     let revision = state.read::<PoolRecord>(&pool.id())?.map_or(0, |found| found.revision);
     state.write(pool, revision).map(|_| ())
 }

@@ -1,21 +1,23 @@
 //! Retirements as jobs: one for each disk that is being emptied, over all volumes, from the command until the disk has left its pool.
 //!
-//! Decides nothing: coordinators move the data, and [`crate::disk_care`] lets the disk go. Promises: a retirement that no volume can go on
-//! with is listed as suspended with the reason, so that whoever waits for it hears of that; one that is recorded is listed again after a restart.
+//! Decides nothing: coordinators move the data, and [`crate::disk_care`] lets the disk go. Promises: a
+//! retirement that no volume can continue is listed as suspended with the reason, for those who wait
+//! for it; one that is recorded is listed again after a restart.
 
 use crate::disks::Disks;
 use crate::jobs::{Emptied, JobState, Jobs};
 use crate::pools::Pools;
 use crate::tasks::Tasks;
 use crate::volumes::Volumes;
-use cluster::{DiskState, JobKind};
+use records::{DiskState, JobKind};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use types::{DiskId, Monotonic, PoolId};
 
-/// What is in a retirement's way for a shorter time goes by itself: a volume that is opened anew, slabs that are being given back.
+/// A shorter obstacle to a retirement passes by itself: a volume that is opened anew, slabs that are
+/// being given back.
 const BLOCKED_AFTER: Duration = Duration::from_secs(5);
 
 /// Follows the retirements.
@@ -63,7 +65,7 @@ impl Retirements {
         Emptied { left_bytes: slabs * slab_bytes, blocked: self.blocked(disk, pool) }
     }
 
-    /// Says what has been in the way for a while.
+    /// Names an obstacle that has lasted for a while.
     fn blocked(&self, disk: DiskId, pool: PoolId) -> Option<String> {
         let mut since = self.blocked_since.borrow_mut();
         let Some(why) = self.in_the_way(pool) else {

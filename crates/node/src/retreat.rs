@@ -1,13 +1,17 @@
-//! A node whose data reach nobody, and whom the cluster's state does not answer, falls silent, so that others take its volumes.
+//! A node whose data reach no other, and whose requests the cluster's state does not answer, falls
+//! silent, so that others take its volumes.
 //!
-//! [`crate::letting_go`] passes a volume on by the cluster's state. If that lies behind the same network, which carries heartbeats and nothing large,
-//! the node can tell nobody, and nobody takes a volume from a node that is heard. Promises: it falls silent only if large messages reach most of the
-//! others and not this one, as these say themselves; if the state has not answered for [`UNANSWERED_FOR`]; and if others have all data of each volume that
-//! it serves, so that silence ends no service that could go on. It speaks again when its data have come through for [`PROVEN_FOR`], or
-//! when the others need it. Never decides what is safe: to the others this is a death, and `cluster::membership` says why never both answer.
+//! [`crate::letting_go`] passes a volume on by the cluster's state. If the state is behind the same
+//! network, which carries heartbeats and no large messages, the node cannot use it, and no other node
+//! takes a volume from a node whose heartbeats it hears. Promises: the node falls silent only if large
+//! messages reach most of the other nodes and not this one, by the nodes' own reports; if the state has
+//! not answered for [`UNANSWERED_FOR`]; and if others have all data of each volume that it serves, so
+//! that silence ends no service that could continue. The node speaks again when its data have come
+//! through for [`PROVEN_FOR`], or when the others need it. No safety depends on this: to the others the
+//! node is dead, and `heartbeat` says why never both answer.
 
 use crate::answering::{Answering, Heartbeats};
-use crate::letting_go::demand_answer;
+use crate::letting_go::{demand_answer, own_record};
 use crate::neighbours::{Neighbours, UNREACHED_AFTER};
 use crate::state::State;
 use crate::tasks::Tasks;
@@ -21,20 +25,21 @@ use types::{Monotonic, VolumeId};
 
 /// The state answers within a second or says that it does not know; an election takes as long.
 const UNANSWERED_FOR: Duration = Duration::from_secs(2);
-/// Data have come through to most nodes for so long when this one speaks again.
+/// Time for which data must have reached most nodes before this one speaks again.
 const PROVEN_FOR: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
-/// A retreat that did not come to be by then is given up: this server's member of the cluster's state is needed.
+/// Timeout for falling silent, after which the retreat is given up: the cluster's state needs this
+/// server's member.
 const SILENT_WITHIN: Duration = Duration::from_secs(10);
-/// Pause after a retreat that the others did not do without.
+/// Pause after a retreat that ended because the others needed this node.
 const PAUSE: Duration = Duration::from_secs(if cfg!(test) { 3 } else { 30 });
 
 const WHY: &str = "data of this server reach no other one, and the cluster's state does not answer: another server is to have it";
 
 #[derive(Debug, Clone, Copy)]
 enum Phase {
-    /// No retreat before then.
+    /// Taking part. No retreat before `not_before`.
     Speaks { not_before: Monotonic },
-    /// It is to be silent since then. `reached_since`: data come through again.
+    /// Silent, or about to be, since `since`. `reached_since`: time since which data come through again.
     Retreats { since: Monotonic, was_silent: bool, reached_since: Option<Monotonic> },
 }
 
@@ -48,7 +53,7 @@ pub(crate) struct Retreating {
     pub opener: VolumeOpener,
     pub state: State,
     phase: Rc<RefCell<Phase>>,
-    /// The first question to the state since the last answer.
+    /// Time of the first request to the state since its last answer.
     unanswered_since: Rc<Cell<Option<Monotonic>>>,
     is_asking: Rc<Cell<bool>>,
 }
@@ -69,12 +74,13 @@ impl Retreating {
         }
     }
 
-    /// Whether this node is to be silent: it opens no volume meanwhile.
+    /// Whether this node is to be silent, and therefore opens no volume.
     pub fn is_under_way(&self) -> bool {
         matches!(*self.phase.borrow(), Phase::Retreats { .. })
     }
 
-    /// Tells the others whether data come through to most nodes, and begins or ends a retreat. To be called once a second.
+    /// Tells the others whether data reach most nodes, and begins or ends a retreat. To be called once a
+    /// second.
     pub fn look(&self) {
         let Some(heartbeats) = self.answering.heartbeats() else { return };
         let now = self.tasks.now();
@@ -98,7 +104,7 @@ impl Retreating {
         }
     }
 
-    /// Asks the state, as long as most nodes are not reached: only then it matters whether it answers.
+    /// Asks the state while data do not reach most nodes: only then it matters whether the state answers.
     fn ask_state(&self, now: Monotonic) {
         if self.neighbours.reaches_most(now, Duration::ZERO) {
             self.unanswered_since.set(None);
@@ -120,7 +126,7 @@ impl Retreating {
     fn is_called_for(&self, heartbeats: &dyn Heartbeats, now: Monotonic) -> bool {
         let (Some(own), view) = (self.neighbours.own(), self.neighbours.view()) else { return false };
         let is_spared = |volume: &VolumeId| {
-            let record = self.neighbours.record(*volume);
+            let record = own_record(&self.opener.pools, &self.volumes, *volume);
             record.is_some_and(|record| takeover::is_spared(&record, &view, own))
         };
         self.unanswered_since.get().is_some_and(|since| now.since(since) >= UNANSWERED_FOR)
@@ -140,7 +146,8 @@ impl Retreating {
         let Phase::Retreats { since, was_silent, reached_since } = phase else { return phase };
         let is_silent = heartbeats.retreating().is_silent;
         if is_silent {
-            // Clients go to who has the volumes next; nothing of them leaves this node any more.
+            // Clients go to the next owners of the volumes, and this node sends nothing more of these
+            // volumes.
             self.volumes.served_ids().into_iter().for_each(|volume| self.opener.suspend(volume, WHY));
         }
         let is_proven = reached_since.is_some_and(|since| now.since(since) >= PROVEN_FOR);

@@ -1,16 +1,17 @@
 //! A disk of the pool comes back at another server: its own has left the cluster without it, in a recovery from the copy of one server.
 //!
-//! Promises: only a disk of a server that is in the cluster no more comes back so, and only with what the recovered state knows of; what it missed
-//! since is made up for as if its server had been away. A disk that knows of later writes is left as it is.
+//! Promises: only a disk of a server that is no longer in the cluster comes back so, and only with
+//! epochs that the recovered state knows; it is resynced as if its server had been away. A disk that
+//! knows of later writes is left as it is.
 
 use crate::disks::Disks;
 use crate::error::{Done, Error, ErrorKind};
 use crate::neighbours::Neighbours;
 use crate::state::State;
 use crate::tasks::Tasks;
-use cluster::import::FoundDisk;
-use cluster::recovery::Recovery;
-use cluster::{DiskRecord, DiskState, StateError, Typed, nodes};
+use records::import::FoundDisk;
+use records::recovery::Recovery;
+use records::{DiskRecord, DiskState, StateError, Typed, nodes};
 use std::path::Path;
 use std::time::Duration;
 use types::{DiskId, NodeId, PoolId};
@@ -18,7 +19,7 @@ use types::{DiskId, NodeId, PoolId};
 /// How long this server may take to open a disk that came back, before its return is answered.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a return touches.
+/// Parts of the node that a return needs.
 pub(crate) struct Parts<'a> {
     pub state: &'a State,
     pub disks: &'a Disks,
@@ -26,13 +27,13 @@ pub(crate) struct Parts<'a> {
     pub neighbours: &'a Neighbours,
 }
 
-/// What becomes of a disk that an administrator names.
+/// Outcome for a disk that an administrator names.
 enum Reclaimed {
-    /// It is recorded with this server.
+    /// The disk is recorded with this server.
     Taken,
-    /// It is none that may come back.
+    /// No such disk may come back.
     No,
-    /// It knows of later writes of a volume.
+    /// The disk knows of later writes of a volume.
     Ahead(String),
 }
 
@@ -77,7 +78,7 @@ pub(crate) async fn take_back(parts: Parts<'_>, pool: PoolId, path: &Path) -> Do
 }
 
 fn reclaim(
-    state: &cluster::State,
+    state: &records::State,
     (own, name): (NodeId, &str),
     found: &FoundDisk,
 ) -> Result<Reclaimed, StateError> {
@@ -88,7 +89,7 @@ fn reclaim(
         return Ok(Reclaimed::No);
     }
     if let Some(volume) = Recovery::unknown_to(state, &found.promised)? {
-        let record = state.read::<cluster::VolumeRecord>(&volume.to_string())?;
+        let record = state.read::<records::VolumeRecord>(&volume.to_string())?;
         return Ok(Reclaimed::Ahead(record.map_or_else(|| volume.to_string(), |record| record.value.name)));
     }
     let mut record = DiskRecord { node: Some(own), path: found.path.clone(), ..stored.value };

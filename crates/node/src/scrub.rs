@@ -1,8 +1,9 @@
 //! The scheduled scrub: every block on every disk is read and verified once in a period, a disk at a time.
 //!
-//! Promises: no faster than the configured rate; after a restart it goes on from its last position (the store keeps the position, the
-//! disk record the time of the last whole round). Coordinators write corrupt blocks again from another copy. Meanwhile they look at the
-//! other copies for blocks that the disk lost without a word.
+//! Promises: no faster than the configured rate; after a restart it continues from its last position
+//! (the store keeps the position, the disk record the time of the last whole round). Coordinators write
+//! corrupt blocks again from another copy. Meanwhile they check the other copies for blocks that the
+//! disk lost without a word.
 
 use crate::disks::Disks;
 use crate::events::{Events, ScrubStep};
@@ -11,7 +12,7 @@ use crate::pools::{PoolEntry, Pools};
 use crate::state::State;
 use crate::tasks::Tasks;
 use crate::volumes::Volumes;
-use cluster::{DiskRecord, Typed};
+use records::{DiskRecord, Typed};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -23,7 +24,8 @@ const STEP_BYTES: u64 = 4 << 20;
 const REST_MIN: Duration = Duration::from_millis(1);
 /// Pause before the first scrub after the start: clients, and the repair after a crash, come first.
 const START_DELAY: Duration = Duration::from_secs(60);
-/// How long the first scrub waits at most for what a crash may have torn to be written again: some volumes cannot be opened for long.
+/// How long the first scrub waits at most until blocks torn by a crash are written again: some volumes
+/// cannot be opened for long.
 const RECONCILED_WITHIN: Duration = Duration::from_secs(3600);
 /// How long a disk may take for a step before it counts as being taken out.
 const STEP_MAX: Duration = Duration::from_secs(120);
@@ -51,7 +53,7 @@ pub(crate) fn rest_at(rate: u64) -> Duration {
     Duration::from_secs_f64(STEP_BYTES as f64 / rate.max(1) as f64).max(REST_MIN)
 }
 
-/// How a scrub of a disk went on.
+/// Progress of a disk's scrub.
 enum Went {
     On(ScrubStep),
     DiskGone,
@@ -74,8 +76,9 @@ impl Scrubs {
         self.tasks.spawn(async move { scrub.run().await });
     }
 
-    /// Whether a scrub finds none of what a crash tore in volumes of this node: their copies are equal, and their file systems are open,
-    /// which writes again what was torn in the journal of a volume with one copy.
+    /// Whether a scrub finds no blocks torn by a crash in volumes of this node: their copies are equal, and
+    /// their file systems are open, which writes torn blocks in the journal of a volume with one copy
+    /// again.
     fn is_reconciled(&self) -> bool {
         let equal = |(&pool, entry): (&PoolId, &PoolEntry)| {
             entry.space.is_reconciled() && self.volumes.are_served_of(pool)
@@ -90,7 +93,7 @@ impl Scrubs {
         due.min_by_key(|slot| slot.record.scrubbed_unix_s).map(|slot| slot.record.clone())
     }
 
-    /// Tells how the scrub of a disk went on, once it did.
+    /// Returns the progress of a disk's scrub, once there is news.
     fn went(&self, disk: DiskId) -> Option<Went> {
         self.events.take_scrubbed(disk).map(Went::On).or_else(|| {
             let slots = self.disks.slots();

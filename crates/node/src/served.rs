@@ -1,6 +1,7 @@
 //! A served volume: the file layer's service as the SMB server and administrative commands use it side by side.
 //!
-//! In a cluster it lets no answer out without the node's lease ([`crate::answering`]), in whatever part of memory the answer was found.
+//! In a cluster every answer, from any part of memory, waits for the node's lease
+//! ([`crate::answering`]).
 
 use crate::answering::Answering;
 use std::cell::{Cell, RefCell};
@@ -20,7 +21,7 @@ struct Shared {
     service: RefCell<Service>,
     answers: RefCell<Answers>,
     answering: Rc<Answering>,
-    /// What waits for the lease, in its order; as much as operations are under way.
+    /// Events that wait for the lease, in their order; bounded by the operations under way.
     held: RefCell<Vec<Event>>,
     next: Cell<u64>,
     /// Nobody polls the service any more.
@@ -65,7 +66,7 @@ impl ServedVolume {
         change(&mut self.0.service.borrow_mut())
     }
 
-    /// Performs an operation for a command, which goes on when the server polls the volume.
+    /// Performs an operation for a command. It continues when the server polls the volume.
     pub async fn perform(&self, request: Operation, now: Monotonic) -> Result<Reply, NtStatus> {
         let id = self.expect();
         self.0.service.borrow_mut().submit(OperationId(id), request, now);
@@ -86,7 +87,7 @@ impl ServedVolume {
         self.0.service.borrow_mut().make_durable(OperationId(id));
         let mut volume = self.clone();
         crate::tasks::until(|| {
-            // Its opens are gone: nobody waits for these events.
+            // The session's opens are gone: nobody waits for these events.
             volume.poll(&mut Vec::new());
             self.take(id).or_else(|| give_up().then_some(Err(NtStatus::IO_TIMEOUT)))
         })
@@ -94,7 +95,8 @@ impl ServedVolume {
         .map(|_| ())
     }
 
-    /// Holds back what the service told from `begin` on, and lets go of what was held: as the lease says now, when all of it is gathered.
+    /// Holds back the service's events from `begin` on, or releases the held ones: as the lease permits
+    /// once all of them are gathered.
     fn hold(&self, out: &mut Vec<Event>, begin: usize) {
         let mut held = self.0.held.borrow_mut();
         if out.len() == begin && held.is_empty() {
@@ -108,7 +110,8 @@ impl ServedVolume {
         }
         held.extend(out.drain(begin..));
         if self.with(|service| service.failure().is_some()) {
-            // It stopped, perhaps since it is another node's: nothing that was found before is told, and nobody waits for ever.
+            // The service stopped, perhaps since another node has the volume: earlier results are withheld,
+            // and nobody waits for ever.
             out.extend(held.drain(..).map(|event| match event {
                 Event::Done { operation, result: Ok(_) } => {
                     Event::Done { operation, result: Err(NtStatus::VOLUME_DISMOUNTED.into()) }

@@ -13,10 +13,11 @@ use std::rc::Rc;
 use std::time::Duration;
 use types::{DiskId, Monotonic, PoolId};
 
-/// What another server told of a disk longer ago says nothing of this window: its own may have ended a window ago.
+/// An older report of another server says nothing of this window: its own window may have ended that
+/// long ago.
 const TOLD_MAX: Duration = WINDOW.saturating_mul(2);
 
-/// What another server told of a disk of its own.
+/// Another server's report on a disk of its own.
 #[derive(Debug, Clone, Copy)]
 struct Told {
     pool: PoolId,
@@ -33,7 +34,7 @@ pub(crate) struct SlowDisks {
     pub tasks: Rc<Tasks>,
     pub disks: Rc<Disks>,
     next_at: Rc<Cell<Monotonic>>,
-    /// By disks of other servers.
+    /// The reports, by disks of other servers.
     told: Rc<RefCell<BTreeMap<DiskId, Told>>>,
 }
 
@@ -42,12 +43,12 @@ impl SlowDisks {
         Self { tasks, disks, next_at: Rc::default(), told: Rc::default() }
     }
 
-    /// Takes what another server measured at a disk of its own.
+    /// Takes another server's measurements of a disk of its own.
     pub fn note(&self, disk: DiskId, pool: PoolId, pace: DiskPace) {
         self.told.borrow_mut().insert(disk, Told { pool, pace, at: self.tasks.now() });
     }
 
-    /// Says what was measured at a disk of this server within the last window.
+    /// Returns the measurements of a disk of this server within the last window.
     pub fn pace(&self, disk: DiskId) -> Option<DiskPace> {
         let slots = self.disks.slots();
         let slot = slots.get(&disk)?;
@@ -95,7 +96,7 @@ impl SlowDisks {
         }
     }
 
-    /// What other servers told of their disks within the last windows; the rest is forgotten.
+    /// Reports of other servers on their disks within the last windows; older ones are forgotten.
     fn told_lately(&self, now: Monotonic) -> BTreeMap<Kind, BTreeMap<DiskId, Means>> {
         let mut told = self.told.borrow_mut();
         told.retain(|_, told| now.since(told.at) < TOLD_MAX);

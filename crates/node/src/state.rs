@@ -2,25 +2,25 @@
 
 use crate::error::{Done, Error};
 use crate::tasks::Tasks;
-use cluster::StateError;
+use records::StateError;
 use std::rc::Rc;
 
 /// The cluster state as tasks change it: on a helper thread, since a commit waits for a disk.
 #[derive(Clone)]
 pub struct State {
-    records: cluster::State,
+    records: records::State,
     tasks: Rc<Tasks>,
 }
 
 impl State {
-    pub fn new(records: cluster::State, tasks: Rc<Tasks>) -> Self {
+    pub fn new(records: records::State, tasks: Rc<Tasks>) -> Self {
         Self { records, tasks }
     }
 
     /// Reads or changes the state.
     pub async fn change<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&cluster::State) -> Result<T, StateError> + Send + 'static,
+        change: impl FnOnce(&records::State) -> Result<T, StateError> + Send + 'static,
     ) -> Done<T> {
         let records = self.records.clone();
         let result = self.tasks.blocking(move || change(&records)).await;
@@ -28,7 +28,7 @@ impl State {
     }
 
     /// The state itself, for the start of the server, when blocking harms nobody.
-    pub fn at_start(&self) -> &cluster::State {
+    pub fn at_start(&self) -> &records::State {
         &self.records
     }
 }

@@ -24,7 +24,7 @@ pub struct Tasks {
     spawned: RefCell<Vec<Task>>,
     waker: Waker,
     now: Cell<Monotonic>,
-    /// The time of day, and when it was told.
+    /// The time of day, and when it was set.
     wall_clock: Cell<(Monotonic, FileTime)>,
     /// The earliest time at which a task wants a turn.
     wake_at: Cell<Option<Monotonic>>,
@@ -105,7 +105,7 @@ impl Tasks {
         }
     }
 
-    /// Lets every task go on as far as it can. `true`: one has ended or begun.
+    /// Runs every task as far as it can. `true`: one has ended or begun.
     pub fn poll(&self) -> bool {
         let mut running = self.running.borrow_mut();
         let before = running.len();

@@ -8,7 +8,7 @@ use crate::state::State;
 use crate::tasks::{Tasks, until};
 use crate::volume_opening::VolumeOpener;
 use crate::volumes::Volumes;
-use cluster::{
+use records::{
     DeletedVolume, DiskRecord, DiskState, PoolRecord, Provisioning, Record, Resiliency, StateError,
     Transaction, Typed, VolumeRecord,
 };
@@ -26,7 +26,7 @@ use volume::fs::{Format, FsError};
 const RECORD_PATIENCE: Duration = Duration::from_secs(30);
 /// How often a record is written over one that was changed meanwhile.
 const WRITES_MAX: usize = 10;
-/// How long an administrator waits until what is left of a volume is gone.
+/// How long an administrator waits until the rest of a volume is gone.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(10);
 /// Pause before a record that could not be deleted is tried again.
 const REMOVAL_PAUSE: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ pub struct NewVolume {
     pub provisioning: Provisioning,
     /// Rounded up to whole slabs.
     pub size_bytes: u64,
-    /// Health warns if so many percent are used; `None`: by the usual rule.
+    /// Fill level, in percent, at which health warns; `None`: by the usual rule.
     pub warn_at_percent: Option<u8>,
 }
 
@@ -71,7 +71,8 @@ impl VolumeCare {
 
     /// Makes a virtual disk with an empty file layer on it, and serves it.
     ///
-    /// Its record says that it is unfinished until all of it is there: whatever fails before, or ends the server, leaves nothing of it.
+    /// The record says that the volume is unfinished until all of it is there: a failure before, or the
+    /// server's end, leaves nothing of it.
     ///
     /// # Errors
     /// Why it was not made; see [`ErrorKind`].
@@ -111,7 +112,7 @@ impl VolumeCare {
         Err(Error::new(why.kind, format!("volume '{}' was not made: {}", new.name, why.message)))
     }
 
-    /// Checks that the pool has room for what the smallest volume needs at once.
+    /// Checks that the pool has space for the chunks that the smallest volume needs at once.
     async fn check_room(&self, pool: PoolId, resiliency: Resiliency) -> Done<()> {
         let (copies, least) = (resiliency.copies(), u64::from(volume::fs::CHUNKS_MIN));
         self.pools.refresh(pool);
@@ -134,7 +135,8 @@ impl VolumeCare {
         self.tasks.spawn(async move { care.remove(record.id, record.pool, true).await });
     }
 
-    /// Removes a volume that could not be made. If that takes longer than an administrator waits, it goes on by itself.
+    /// Removes a volume that could not be made. If that takes longer than an administrator waits, it
+    /// continues in the background.
     async fn remove_in_time(&self, volume: VolumeId, pool: PoolId) {
         let (care, is_gone) = (self.clone(), Rc::new(Cell::new(false)));
         let gone = is_gone.clone();
@@ -219,7 +221,7 @@ impl VolumeCare {
         Err(Error::new(ErrorKind::Conflict, why))
     }
 
-    /// Grows the volume to `size_bytes`, rounded up to whole slabs. Clients have the new room at once.
+    /// Grows the volume to `size_bytes`, rounded up to whole slabs. Clients have the new space at once.
     ///
     /// # Errors
     /// `NotFound`; `Invalid` if it would shrink, or is too large; `NoSpace`; `Unavailable` if the new size is not recorded in time.
@@ -242,13 +244,13 @@ impl VolumeCare {
         self.recorded(volume, &space, "the new size", |record| record.size_bytes >= size_bytes).await?;
         let Some(served) = self.volumes.served(volume) else { return Ok(()) };
         match served.with_mut(|service| service.file_system_mut().grow()) {
-            // What is being opened finds all of it.
+            // A volume that is being opened finds all of its size.
             Ok(()) | Err(FsError::Miss) => Ok(()),
             Err(why) => Err(Error::io(format!("volume {} did not grow: {why}", record.name))),
         }
     }
 
-    /// Has health warn if so many percent of the volume are used.
+    /// Sets the fill level, in percent, at which health warns.
     ///
     /// # Errors
     /// `NotFound`; `Invalid`; `Unavailable` if it is not recorded in time.
@@ -279,10 +281,11 @@ impl VolumeCare {
         Err(Error::new(ErrorKind::Unavailable, why))
     }
 
-    /// Deletes the volume. Answers when its slabs are given back by all disks that are there, or that goes on for longer.
+    /// Deletes the volume. Answers when all disks that are there have given its slabs back, or earlier if
+    /// that takes longer.
     ///
-    /// The volume's record goes first, and in the same commit a note that its slabs are to be given back: after a crash in between
-    /// the next start goes on with that.
+    /// The volume's record goes first, and in the same commit a note that its slabs are to be given back:
+    /// after a crash in between the next start continues with that.
     ///
     /// # Errors
     /// `NotFound`; `Conflict` if it is being made or deleted; or the state could not be written, and the volume stays.
@@ -304,7 +307,8 @@ impl VolumeCare {
         Ok(())
     }
 
-    /// Hands the volume over to another node, which opens it as soon as it hears of that; clients lose what they have open of it here.
+    /// Hands the volume over to another node, which opens it as soon as it hears of that; clients lose
+    /// their opens of it here.
     ///
     /// # Errors
     /// `NotFound`; `Conflict` if another node has it, or this is a single server, or the other node is not there; else why it was not handed
@@ -386,7 +390,7 @@ impl VolumeCare {
             until(|| {
                 let freed = care.disks.free_chunks(volume, pool, &mut asked, care.tasks.now());
                 if freed != Freed::No && !done.0.replace(true) {
-                    // What it had can be given to others at once.
+                    // The freed space can be given to others at once.
                     care.pools.refresh(pool);
                 }
                 (freed == Freed::Everywhere).then_some(())
@@ -457,7 +461,7 @@ fn choose_members(all: &[(&DiskRecord, bool)], copies: u8) -> Done<Vec<DiskId>> 
 
 /// Deletes a volume's record, and notes that its slabs are to be given back. `false`: it is finished, and stays.
 fn forget_record(
-    state: &cluster::State,
+    state: &records::State,
     volume: VolumeId,
     pool: PoolId,
     only_unfinished: bool,
@@ -475,7 +479,7 @@ fn forget_record(
 
 /// Records that another node is to have a volume of `own`, which is closed; `false`: a third one has claimed it meanwhile, and has it.
 fn hand_over(
-    state: &cluster::State,
+    state: &records::State,
     volume: VolumeId,
     own: Option<NodeId>,
     node: NodeId,
@@ -489,7 +493,7 @@ fn hand_over(
 }
 
 /// Notes that these disks have nothing of a deleted volume any more; the last of the pool's disks takes the note away.
-fn note_freed(state: &cluster::State, volume: VolumeId, disks: &[DiskId]) -> Result<(), StateError> {
+fn note_freed(state: &records::State, volume: VolumeId, disks: &[DiskId]) -> Result<(), StateError> {
     for _ in 0..WRITES_MAX {
         let Some(found) = state.read::<DeletedVolume>(&volume.to_string())? else { return Ok(()) };
         let mut note = found.value;
@@ -511,7 +515,7 @@ fn note_freed(state: &cluster::State, volume: VolumeId, disks: &[DiskId]) -> Res
     Err(StateError::Conflict)
 }
 
-/// What became of the record of a new volume.
+/// Outcome of writing the record of a new volume.
 enum Written {
     Yes,
     NameTaken,
@@ -520,9 +524,9 @@ enum Written {
     NoRoom,
 }
 
-/// Writes the record of a new volume, unless its name is taken. The pool's record is written anew with it, as it is, so that whoever
-/// deletes the pool meanwhile notices.
-fn write_new(state: &cluster::State, record: &VolumeRecord) -> Result<Written, StateError> {
+/// Writes the record of a new volume, unless its name is taken. The pool's record is written anew with
+/// it, unchanged, so that a concurrent deletion of the pool notices.
+fn write_new(state: &records::State, record: &VolumeRecord) -> Result<Written, StateError> {
     let same = |other: &str| other.to_lowercase() == record.name.to_lowercase();
     for _ in 0..WRITES_MAX {
         if state.list::<VolumeRecord>()?.iter().any(|other| same(&other.value.name)) {
@@ -531,7 +535,7 @@ fn write_new(state: &cluster::State, record: &VolumeRecord) -> Result<Written, S
         let Some(pool) = state.read::<PoolRecord>(&record.pool.to_string())? else {
             return Ok(Written::PoolGone);
         };
-        if !cluster::image::has_room_for(&state.dump()?, record, store::RECORDS_BYTES_MAX) {
+        if !records::image::has_room_for(&state.dump()?, record, store::RECORDS_BYTES_MAX) {
             return Ok(Written::NoRoom);
         }
         let key = pool.value.key();
@@ -586,7 +590,7 @@ mod tests {
 
     #[test]
     fn a_volume_that_another_node_has_claimed_is_not_handed_over() {
-        let state = cluster::State::from(cluster::MemoryState::new());
+        let state = records::State::from(records::MemoryState::new());
         let (id, pool) = (VolumeId::from_bytes([1; 16]), PoolId::from_bytes([2; 16]));
         let (name, thin) = ("data".to_owned(), Provisioning::Thin);
         let mut record = VolumeRecord::new(id, pool, name, Resiliency::TwoWay, 1 << 30, thin, Vec::new(), 0);
@@ -601,7 +605,7 @@ mod tests {
 
     #[test]
     fn a_volume_that_was_finished_meanwhile_is_not_removed_as_an_unfinished_one() {
-        let state = cluster::State::from(cluster::MemoryState::new());
+        let state = records::State::from(records::MemoryState::new());
         let (id, pool) = (VolumeId::from_bytes([1; 16]), PoolId::from_bytes([2; 16]));
         let (name, thin) = ("data".to_owned(), Provisioning::Thin);
         let record = VolumeRecord::new(id, pool, name, Resiliency::TwoWay, 1 << 30, thin, Vec::new(), 0);
@@ -621,7 +625,7 @@ mod tests {
             path: String::new(),
             size_bytes: 1 << 30,
             slab_bytes: 1 << 26,
-            fault_domain: cluster::FaultDomain { node: node.to_owned(), ..Default::default() },
+            fault_domain: records::FaultDomain { node: node.to_owned(), ..Default::default() },
             state: DiskState::Healthy,
             since_unix_s: 0,
             scrubbed_unix_s: 0,

@@ -10,7 +10,7 @@ use crate::served::ServedVolume;
 use crate::state::State;
 use crate::tasks::{Tasks, until};
 use crate::volumes::Volumes;
-use cluster::{Record, StateError, Transaction, Typed, VolumeRecord};
+use records::{Record, StateError, Transaction, Typed, VolumeRecord};
 use space::api::SpaceError;
 use space::coordinator::{Coordinator, Phase, Predecessor};
 use space::takeover::{self, Ended, PassOn, Tried, View};
@@ -24,7 +24,8 @@ use volume::service::Service;
 
 /// An opening that waits longer for disks is left to another node, which may reach them.
 const DISKS_PATIENCE: Duration = Duration::from_secs(10);
-/// How often an opening that waits for disks is looked at after that: others may have come that could do better.
+/// Interval at which an opening that waits for disks is checked after that: others may have come that
+/// could do better.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const UNREACHED: SpaceError = SpaceError::Invalid("it waits for disks that another node may reach");
 /// How long it may take to record that a volume was made.
@@ -35,7 +36,8 @@ struct Attempt {
     record: VolumeRecord,
     /// Random; none: there are no random bytes.
     incarnation: Option<u128>,
-    /// Whom the volume is taken from, as it was known when this was decided: a node that comes back meanwhile keeps it.
+    /// The owner that loses the volume, as it was known at the decision: a node that comes back meanwhile
+    /// keeps it.
     predecessor: Predecessor,
     /// The milliseconds after which the disks had promised the claim.
     claimed_ms: Cell<u128>,
@@ -95,7 +97,7 @@ impl VolumeOpener {
         });
     }
 
-    /// Notes that an opening begins, and what it is to depend on.
+    /// Notes that an opening begins, and the conditions of its claim.
     fn begin(&self, record: VolumeRecord) -> Attempt {
         self.volumes.begin_opening(record.clone(), self.disks.arrivals(), self.tasks.now());
         let mut random = [0; 16];
@@ -105,7 +107,7 @@ impl VolumeOpener {
         Attempt { record, incarnation, predecessor, claimed_ms, refused_by }
     }
 
-    /// Says what becomes of a volume that was not opened: how the job ends.
+    /// Decides about a volume that was not opened: how the job ends.
     async fn note_failed(&self, attempt: &Attempt, error: Error) -> (JobState, String) {
         let record = &attempt.record;
         let (id, name) = (record.id, &record.name);
@@ -130,7 +132,7 @@ impl VolumeOpener {
                 self.volumes.note_claimed_elsewhere(id);
                 (JobState::Failed, format!("{}; node {node} tries", error.message))
             }
-            // Its record was read before the deletion.
+            // The volume's record was read before the deletion.
             Passed::Deleted => {
                 self.volumes.forget(id);
                 (JobState::Failed, "it was deleted meanwhile".to_owned())
@@ -154,7 +156,7 @@ impl VolumeOpener {
         space.with_volume(record.id, |coordinator| coordinator.finish_making());
         let patience = self.tasks.now().after(RECORD_PATIENCE);
         let is_recorded = || {
-            // Nobody else does until it is served, and what its virtual disk answered must not wait.
+            // Nobody else polls it until it is served, and answers of its virtual disk must not wait.
             served.poll(&mut Vec::new());
             match space.phase(record.id) {
                 Some(Phase::Serving) => {
@@ -245,7 +247,7 @@ impl VolumeOpener {
         .await;
     }
 
-    /// Gives up what there is of a volume that was not opened; `Conflict`: another node has claimed it.
+    /// Gives up the parts of a volume that was not opened; `Conflict`: another node has claimed it.
     fn end_attempt(&self, space: &PoolSpace, attempt: &Attempt, why: String) -> Error {
         let record = &attempt.record;
         let beyond = |coordinator: &mut Coordinator| coordinator.refused_beyond_bounds();
@@ -282,7 +284,8 @@ impl VolumeOpener {
         }
     }
 
-    /// Whether an opening is left to another node, since it waits too long for disks that one might reach. `look_at`: when this is looked at next.
+    /// Whether an opening is left to another node, since it waits too long for disks that one might reach.
+    /// `look_at`: time of the next check.
     fn is_hopeless(&self, space: &PoolSpace, record: &VolumeRecord, look_at: &Cell<Monotonic>) -> bool {
         if self.neighbours.own().is_none() {
             return false;
@@ -299,8 +302,9 @@ impl VolumeOpener {
             && space.record(record.id).is_some_and(|record| self.neighbours.next_for(&record).is_some())
     }
 
-    /// Withdraws a volume that another node has claimed: commands on it are answered that it is gone. Then the records are read anew: until
-    /// the last command has ended nothing is opened here, whoever is to have the volume.
+    /// Withdraws a volume that another node has claimed: commands on it get the answer that it is gone.
+    /// Then the records are read anew: until the last command has ended nothing is opened here, even if
+    /// this node is to have the volume.
     pub(crate) fn lose(&self, volume: VolumeId) {
         let Ok(pool) = self.volumes.pool_of(volume) else { return };
         // One that is being opened notices by itself.
@@ -385,7 +389,7 @@ fn why_stopped(space: &PoolSpace, record: &VolumeRecord) -> Option<SpaceError> {
     }
 }
 
-/// Who tries to open a volume next.
+/// The node that tries to open a volume next.
 enum Passed {
     To(NodeId),
     /// This one, later: there is no other.
@@ -396,8 +400,8 @@ enum Passed {
     Deleted,
 }
 
-/// Records what [`takeover::pass_on`] says.
-fn pass_on(state: &cluster::State, tried: &Tried, view: &View) -> Result<Passed, StateError> {
+/// Records the result of [`takeover::pass_on`].
+fn pass_on(state: &records::State, tried: &Tried, view: &View) -> Result<Passed, StateError> {
     let Some(found) = state.read::<VolumeRecord>(&tried.record.id.to_string())? else {
         return Ok(Passed::Deleted);
     };

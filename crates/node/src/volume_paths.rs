@@ -22,10 +22,11 @@ const DACL: u32 = 4;
 const OPTIONS: u32 = 0x0020_0000 | 0x0000_4000;
 /// FILE_DIRECTORY_FILE (MS-SMB2 2.2.13).
 const DIRECTORY_FILE: u32 = 1;
-/// FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE (MS-SMB2 2.2.13): what others do with the file goes on.
+/// FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE (MS-SMB2 2.2.13): other users of the file
+/// continue.
 const SHARE_ALL: u32 = 7;
 
-/// A file's security descriptor, and what inheritance has to know of the file.
+/// A file's security descriptor, and the facts of the file that inheritance needs.
 #[derive(Debug, Clone)]
 pub struct Described {
     /// Owner, group and DACL, self-relative (MS-DTYP 2.4.6).
@@ -142,7 +143,7 @@ impl VolumePaths {
     }
 }
 
-/// The identity of commands. What they make belongs to the administrators.
+/// The identity of commands. Files that they make belong to the administrators.
 fn caller() -> Caller {
     let token = AccessToken {
         user: Sid::administrators(),

@@ -5,7 +5,7 @@
 use crate::backoff::Backoff;
 use crate::error::{Done, Error, ErrorKind};
 use crate::served::ServedVolume;
-use cluster::VolumeRecord;
+use records::VolumeRecord;
 use space::takeover::LetGo;
 use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
@@ -45,14 +45,14 @@ pub struct VolumeEntry {
     /// The record as it was when the volume was opened.
     pub record: VolumeRecord,
     pub served: Option<ServedVolume>,
-    /// It is being opened or made, or commands on it end.
+    /// The volume is being opened or made, or commands on it end.
     pub opening: bool,
-    /// It is being made or deleted: nobody is told of it.
+    /// The volume is being made or deleted: nobody sees it.
     pub is_hidden: bool,
     /// Another node has it, or is to have it.
     pub is_elsewhere: bool,
     pub failure: Option<String>,
-    /// It is being deleted.
+    /// The volume is being deleted.
     leaving: bool,
     /// Disks that had come when it was opened last ([`crate::disks::Disks::arrivals`]).
     arrivals: u64,
@@ -86,7 +86,7 @@ fn cache_share(cache_bytes: u64, volumes: usize) -> Config {
     }
 }
 
-/// What clients may hold of a volume, as an administrator limits it.
+/// Clients' limits on a volume, as an administrator sets them.
 fn service_config(opens: usize, locks_per_open: usize) -> ServiceConfig {
     let config = ServiceConfig::default();
     ServiceConfig {
@@ -100,7 +100,7 @@ fn service_config(opens: usize, locks_per_open: usize) -> ServiceConfig {
 }
 
 impl Volumes {
-    /// `opens` and `locks_per_open`: at most what clients may hold of one volume.
+    /// `opens` and `locks_per_open`: the most that clients may hold of one volume.
     pub fn new(front: Box<dyn Front>, cache_bytes: u64, opens: usize, locks_per_open: usize) -> Self {
         let service = service_config(opens, locks_per_open);
         Self { entries: RefCell::default(), front, let_go: LetGo::default(), cache_bytes, service }
@@ -170,7 +170,7 @@ impl Volumes {
         self.entries.borrow().get(&volume).is_some_and(|entry| entry.is_elsewhere)
     }
 
-    /// Takes notice of a volume's record, which is not open here: another node has it, or is to have it.
+    /// Notes the record of a volume that is not open here: another node has it, or is to have it.
     pub(crate) fn note_elsewhere(&self, record: &VolumeRecord) {
         let mut entries = self.entries.borrow_mut();
         match entries.get_mut(&record.id) {
@@ -434,7 +434,7 @@ impl Volumes {
 mod tests {
     use super::*;
     use crate::served::tests::unpolled;
-    use cluster::{Provisioning, Resiliency};
+    use records::{Provisioning, Resiliency};
     use std::rc::Rc;
     use uuid::Uuid;
 
@@ -465,7 +465,7 @@ mod tests {
     fn a_volume_that_is_being_deleted_is_neither_served_nor_opened_anew() {
         let (volumes, seen, volume) = opening();
         volumes.begin_deletion(volume, Monotonic(2));
-        // Its opening comes to an end, one way or the other.
+        // The volume's opening ends, in success or failure.
         volumes.serve(volume, unpolled());
         assert!(!volumes.is_served(volume) && seen.0.borrow().is_empty());
         volumes.note_failure(volume, "it was closed".to_owned(), Monotonic(2));

@@ -1,4 +1,4 @@
-//! Fault domains: what fails together.
+//! Fault domains: disks that fail together.
 
 use serde::{Deserialize, Serialize};
 use types::DiskId;

@@ -17,7 +17,7 @@ mod view;
 pub use capacity::{Capacity, PlannedDisk, capacity};
 pub use domain::{FaultDomain, Level};
 pub use place::{PlaceError, Purpose, place};
-pub use plan::{ChunkCopies, Move, Repair, rebalance_plan, repair_plan, surplus};
+pub use plan::{ChunkCopies, Move, Repair, Shortage, rebalance_plan, repair_plan, shortage_without, surplus};
 pub use view::{Disk, PoolView, Route, default_reserve_disks, level};
 
 #[cfg(test)]

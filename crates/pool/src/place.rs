@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use types::DiskId;
 
-/// For whom slabs are taken.
+/// Purpose for which slabs are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// New data of a thin virtual disk: the reserve stays free, and what fixed ones are yet to be given.

@@ -34,7 +34,7 @@ pub struct Move {
 }
 
 /// The copies that are missing: chunks with the fewest good copies first. A copy on a disk that is not usable (retired) counts
-/// as one to read from, not as one to keep. Also says for how many copies there is no room.
+/// as one to read from, not as one to keep. Also says for how many copies there is no space.
 pub fn repair_plan(pool: &PoolView, chunks: &[ChunkCopies]) -> (Vec<Repair>, u64) {
     let mut pool = pool.clone();
     let mut order: Vec<&ChunkCopies> = chunks.iter().collect();
@@ -59,6 +59,38 @@ pub fn repair_plan(pool: &PoolView, chunks: &[ChunkCopies]) -> (Vec<Repair>, u64
         }
     }
     (plan, unplaced)
+}
+
+/// The room that the other disks lack for everything that disks hold which are to be emptied.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Shortage {
+    /// Copies that would find no disk with room apart from the chunk's other copies, beyond those that find none now.
+    pub copies: u64,
+    /// Slabs that would be missing for chunks which the caller does not know, and for those promised to fixed virtual disks.
+    pub slabs: u64,
+}
+
+/// Places the copies of the `leaving` disk as a rebuild would, together with those of the disks that are being emptied already. `chunks`: all that are
+/// known; what these disks hold beyond them counts by its number only.
+pub fn shortage_without(
+    pool: &PoolView,
+    chunks: &[ChunkCopies],
+    leaving: DiskId,
+    emptying: &[DiskId],
+) -> Shortage {
+    let mut left = pool.clone();
+    left.change(leaving, |disk| disk.is_retired = true);
+    let is_short = |chunk: &&ChunkCopies| kept(&left, chunk).len() < usize::from(chunk.copies);
+    let short: Vec<ChunkCopies> = chunks.iter().filter(is_short).cloned().collect();
+    let (plan, unplaced) = repair_plan(&left, &short);
+    let unplaced_before = if unplaced > 0 { repair_plan(pool, &short).1 } else { 0 };
+    let leaves = |disk: &DiskId| *disk == leaving || emptying.contains(disk);
+    let views = pool.disks().filter(|disk| leaves(&disk.id));
+    let held: u64 = views.map(Disk::used_slabs).sum();
+    let known = short.iter().flat_map(|chunk| &chunk.holders).filter(|disk| leaves(disk)).count() as u64;
+    let free = left.free_slabs() - plan.len() as u64;
+    let slabs = (held.saturating_sub(known) + left.promised_slabs).saturating_sub(free);
+    Shortage { copies: unplaced.saturating_sub(unplaced_before), slabs }
 }
 
 /// The copy to give up if a chunk has more than it should: of a disk that is not usable (retired), else of one in the fault domain
@@ -122,7 +154,7 @@ fn apply(step: Move, pool: &mut PoolView, chunk: &mut ChunkCopies) {
     }
 }
 
-/// Slabs above (positive) or below (negative) the disk's share of what is used, times the pool's size.
+/// Slabs above (positive) or below (negative) the disk's share of the used ones, times the pool's size.
 fn excess(disk: &Disk, used: u64, total: u64) -> i128 {
     i128::from(disk.used_slabs()) * i128::from(total) - i128::from(disk.total_slabs) * i128::from(used)
 }

@@ -1,4 +1,5 @@
-//! Storage Spaces Direct's published rules: what share of the drives' capacity each resiliency leaves, by the number of servers.
+//! Storage Spaces Direct's published rules: the share of the drives' capacity that each resiliency
+//! leaves, by the number of servers.
 //!
 //! Source: Microsoft's "Fault tolerance and storage efficiency in Storage Spaces Direct" and "Nested resiliency". They are here to be
 //! compared with; placement in this crate does not go by them.
@@ -13,11 +14,11 @@ pub enum S2dResiliency {
     DualParity,
     /// Two servers: two copies in each.
     NestedMirror,
-    /// Two servers: parity in each, and a nested mirror of so many percent in front.
+    /// Two servers: parity in each, and a nested mirror of this many percent in front.
     NestedParity {
         mirror_percent: u32,
     },
-    /// Three-way mirror in front of dual parity; so many percent are mirror.
+    /// Three-way mirror in front of dual parity; this many percent are mirror.
     MirrorAcceleratedParity {
         mirror_percent: u32,
     },
@@ -41,8 +42,8 @@ const fn efficiency(usable: f64, code: &'static str, tolerates: u32) -> S2dEffic
     S2dEfficiency { usable, code, tolerates }
 }
 
-/// The efficiency with so many servers; `None`: it takes more, or fewer. `drives`: capacity drives of a server, which nested parity
-/// goes by.
+/// Returns the efficiency with this many servers; `None`: it takes more, or fewer. `drives`: capacity
+/// drives of a server, on which nested parity depends.
 pub fn efficiency_of(
     resiliency: S2dResiliency,
     servers: u32,
@@ -59,7 +60,7 @@ pub fn efficiency_of(
         S2dResiliency::DualParity => dual_parity(servers, is_all_flash),
         S2dResiliency::NestedMirror => (servers == 2).then(|| efficiency(0.25, "2 x 2 copies", 2)),
         S2dResiliency::NestedParity { mirror_percent } => {
-            // Parity over the drives of a server, seven at most, and all of it twice.
+            // Parity over the drives of a server, seven at most, and everything twice.
             let columns = f64::from(drives.min(7));
             let parity = (columns - 1.0) / columns / 2.0;
             (servers == 2 && drives >= 4)
@@ -88,7 +89,7 @@ fn dual_parity(servers: u32, is_all_flash: bool) -> Option<S2dEfficiency> {
     Some(code)
 }
 
-/// Of data of which so many percent lie in one part and the rest in another.
+/// Efficiency of data of which this many percent lie in one part and the rest in another.
 fn mixed(first_percent: u32, first: f64, second: f64) -> f64 {
     let share = f64::from(first_percent.min(100)) / 100.0;
     1.0 / (share / first + (1.0 - share) / second)

@@ -78,6 +78,36 @@ fn copies_of_a_three_way_mirror_are_on_three_nodes_or_else_on_both_of_two() {
 }
 
 #[test]
+fn a_disk_may_leave_only_if_its_copies_find_room_apart_from_their_partners() {
+    // Each chunk has a copy on the large disk, and the other one on a small disk.
+    let mut pool = PoolView::new(vec![disk(1, 12, "a"), disk(2, 4, "b"), disk(3, 4, "c")], 0);
+    let chunks = fill(&mut pool, 2, 6);
+    assert_eq!(pool.disk(id(1)).unwrap().free_slabs, 6);
+    assert_eq!(shortage_without(&pool, &chunks, id(3), &[]), Shortage { copies: 2, slabs: 0 });
+    // With room in a third place for some, and then for all.
+    for (slabs, copies) in [(1, 1), (2, 0)] {
+        let mut disks: Vec<Disk> = pool.disks().cloned().collect();
+        disks.push(disk(4, slabs, "d"));
+        let pool = PoolView::new(disks, 0);
+        assert_eq!(shortage_without(&pool, &chunks, id(3), &[]), Shortage { copies, slabs: 0 });
+    }
+}
+
+#[test]
+fn a_second_disk_does_not_leave_into_the_room_that_the_first_one_needs() {
+    let mut pool = PoolView::new((1..=4).map(|at| disk(at, 6, &format!("node-{at}"))).collect(), 0);
+    let chunks = fill(&mut pool, 2, 8);
+    assert_eq!(shortage_without(&pool, &chunks, id(1), &[]), Shortage::default());
+    pool.change(id(1), |disk| disk.is_retired = true);
+    assert!(shortage_without(&pool, &chunks, id(2), &[id(1)]).copies > 0, "8 copies, and 4 free slabs");
+    // The same of chunks that are not known, by their number; and of slabs that were promised.
+    assert_eq!(shortage_without(&pool, &[], id(2), &[id(1)]), Shortage { copies: 0, slabs: 4 });
+    pool.change(id(1), |disk| disk.is_retired = false);
+    pool.promised_slabs = 4;
+    assert_eq!(shortage_without(&pool, &chunks, id(1), &[]), Shortage { copies: 0, slabs: 2 });
+}
+
+#[test]
 fn room_is_counted_by_nodes_and_not_by_disks() {
     let disks = (1..=3).map(|at| disk(at, 10, "large")).chain([disk(4, 10, "small")]);
     let mut pool = PoolView::new(disks.collect(), 0);
@@ -92,7 +122,7 @@ fn copies_are_not_crowded_on_other_nodes_while_one_is_expected_back() {
     disks[2].route = DOWN;
     let pool = PoolView::new(disks.clone(), 0);
     assert_eq!(place(&pool, 1, &[id(1), id(2)], &[], Purpose::Repair), Err(PlaceError::Full));
-    // Its node will not come back.
+    // The disk's node will not come back.
     disks[2].is_given_up = true;
     let pool = PoolView::new(disks, 0);
     assert_eq!(place(&pool, 1, &[id(1), id(2)], &[], Purpose::Repair), Ok(vec![id(4)]));
@@ -227,7 +257,7 @@ proptest! {
         part in 1_u64..=90,
     ) {
         let total: u64 = sizes.iter().sum();
-        // No disk is larger than what the others can mirror.
+        // No disk is larger than the others can mirror.
         prop_assume!(sizes.iter().all(|&size| size * u64::from(copies) <= total));
         let mut pool = PoolView::new(
             sizes.iter().enumerate().map(|(at, &size)| disk(at as u8 + 1, size, "")).collect(), 0);

@@ -240,12 +240,12 @@ impl PoolView {
         self.chunks_beyond(copies, self.reserve_slabs.saturating_add(self.promised_slabs))
     }
 
-    /// As [`PoolView::available_chunks`], for those whom slabs were promised.
+    /// As [`PoolView::available_chunks`], for volumes to which slabs were promised.
     pub fn promised_chunks(&self, copies: u8) -> u64 {
         self.chunks_beyond(copies, self.reserve_slabs)
     }
 
-    /// Counts fault domains of which a chunk of `copies` copies could have a disk with room now, but for those of `excluded`.
+    /// Counts fault domains of which a chunk of `copies` copies could have a disk with room now, except for those of `excluded`.
     pub fn domains_with_room(&self, copies: u8, excluded: &[DiskId]) -> usize {
         let Some(level) = level(self, copies) else { return 0 };
         let with_room = self.disks.iter().filter(|disk| disk.is_usable() && disk.free_slabs > 0);

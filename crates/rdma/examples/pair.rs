@@ -177,7 +177,7 @@ fn serve(provider: &str, address: SocketAddr) -> Result<(), Failure> {
             break;
         }
     }
-    // The other end goes first: what it was told has arrived.
+    // The other end goes first: everything sent to it has arrived.
     end.until("the end", |end| end.ended.is_some())?;
     let held = end.providers.deregister(target).ok_or("the memory is gone")?;
     for (number, got) in held.chunks(BLOCK_BYTES).enumerate() {

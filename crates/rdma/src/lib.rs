@@ -1,7 +1,8 @@
 //! RDMA for the data plane: one verbs-shaped interface and its providers.
 //!
-//! Owns protection domains, registrations, queue pairs, completions and connection management. Promises: what a peer may touch is
-//! what was registered for it; buffers given to work come back with its completion. Never knows SMB.
+//! Owns protection domains, registrations, queue pairs, completions and connection management.
+//! Promises: a peer touches only memory that was registered for it; buffers given to work come back
+//! with its completion. Never knows SMB.
 //!
 //! [`iwarp`] is RDMA over plain TCP on the data plane's own loop: it reaches Linux siw and hardware iWARP from any machine.
 //! [`ibverbs`] uses RDMA network cards, and Linux siw and rxe, by the libraries of rdma-core. One conformance suite runs on both

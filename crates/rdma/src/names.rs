@@ -1,13 +1,12 @@
 //! Names of registrations (STags) that nobody can guess.
 
-/// So many are drawn at a time.
+/// Names drawn at a time.
 const DRAWN: usize = 64;
 
 /// Draws names from the system's random source, for [`crate::iwarp::IwarpProvider::new`].
 ///
-/// # Panics
-/// Panics if the system has no random bytes any more: if names can be guessed, any peer could reach memory that is meant for
-/// another, so there is nothing to go on with.
+/// Panics if the system has no random bytes any more: if names can be guessed, any peer could reach
+/// memory that is meant for another, so the process cannot continue.
 pub fn random_names() -> Box<dyn FnMut() -> u32> {
     let mut drawn = [0; 4 * DRAWN];
     let mut used = drawn.len();

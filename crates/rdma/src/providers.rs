@@ -1,4 +1,4 @@
-//! Both providers as one: what a server with one set of connections uses.
+//! Both providers as one, for a server with one set of connections.
 //!
 //! Owns which connection and which registration is whose. Promises: names of connections and keys of registrations are unique over
 //! both; each call goes to the provider that made the name.
@@ -76,7 +76,8 @@ impl Providers {
         self.owner_mut(owner).map(|provider| (provider, queue_pair)).ok_or(PostError::Closed)
     }
 
-    /// `make` registers anew each time; what it registered before is ended by `again`, which gives back what it needs for that.
+    /// `make` registers again each time; `again` ends the registration before, and gives back the bytes
+    /// needed for that.
     fn register_with<T>(
         &mut self,
         owner: Owner,

@@ -1,7 +1,7 @@
 //! Deadlines of many connections, of which few ever pass: arming costs nothing while a deadline only moves back.
 //!
-//! Each connection has at most a few entries in a heap. One that comes up early is looked at and put back if the connection's
-//! deadline is by then.
+//! Each connection has at most a few entries in a heap. One that comes up early is put back if the
+//! connection's deadline is later by then.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -37,7 +37,8 @@ impl<K: Ord + Copy> Timers<K> {
         self.heap.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// A key that has come up. Its owner calls [`Armed::came_up`], looks at its deadline, and arms it again.
+    /// Pops a key that has come up. Its owner calls [`Armed::came_up`], checks its deadline, and arms it
+    /// again.
     pub fn pop(&mut self, now: Monotonic) -> Option<(Monotonic, K)> {
         if self.next()? > now {
             return None;
@@ -47,7 +48,7 @@ impl<K: Ord + Copy> Timers<K> {
 }
 
 impl Armed {
-    /// Its entry of that time was popped.
+    /// Notes that the entry of that time was popped.
     pub fn came_up(&mut self, at: Monotonic) {
         if self.0 == Some(at) {
             self.0 = None;

@@ -16,7 +16,7 @@ pub struct QueuePairId(pub u64);
 impl QueuePairId {
     const BY_DEVICE: u64 = 1 << 62;
 
-    /// Its place in its provider's table.
+    /// Returns the place in the provider's table.
     #[inline]
     pub const fn slot(self) -> usize {
         self.0 as u32 as usize
@@ -104,7 +104,7 @@ pub struct Completion {
     pub id: WorkId,
     pub kind: CompletionKind,
     pub status: Status,
-    /// Of this work; if its provider tells Sends and Writes together, of all since the last completion of one.
+    /// Bytes of this work; if its provider joins Sends and Writes, of all since the last completion of one.
     pub len_bytes: usize,
     /// The bytes of a received message.
     pub buffer: Option<Buf>,
@@ -235,8 +235,8 @@ pub trait Verbs {
         access: Access,
         queue_pair: QueuePairId,
     ) -> Result<RegionKey, RegisterError>;
-    /// As [`Self::register`], with room without content: a provider that moves the bytes itself takes memory for it only when the first
-    /// byte is placed.
+    /// As [`Self::register`], with memory without content: a provider that moves the bytes itself allocates
+    /// it only when the first byte is placed.
     ///
     /// # Errors
     /// As [`Self::register`].
@@ -258,7 +258,7 @@ pub trait Verbs {
     /// Ends a registration; gives writable bytes back. `None` also if there is no such registration.
     fn deregister(&mut self, key: RegionKey) -> Option<BufMut>;
 
-    /// Room for one message of `len_bytes` at most; its completion brings the buffer.
+    /// Posts memory for one message of at most `len_bytes`; its completion brings the buffer.
     fn post_receive(
         &mut self,
         queue_pair: QueuePairId,

@@ -142,7 +142,7 @@ fn send(sequence: u32, data: &[u8]) -> Vec<u8> {
     untagged(Opcode::Send, QUEUE_SEND, sequence, data)
 }
 
-/// Asks for so many bytes of a region.
+/// Asks for this many bytes of a region.
 fn read(sequence: u32, source: u32, len_bytes: u32) -> Vec<u8> {
     let request = ReadRequest {
         sink: iwarp::Stag(9),

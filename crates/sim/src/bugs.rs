@@ -19,7 +19,7 @@ pub struct Finder {
     pub world: World,
     /// The first of them.
     pub first: u64,
-    /// One of so many seeds, from the first on, finds it.
+    /// Number of seeds, from the first on, one of which finds the bug.
     pub seeds: u64,
 }
 
@@ -47,7 +47,7 @@ impl Bug {
         space.chain(store).chain(volume).collect()
     }
 
-    /// As it is asked for on the command line: `space::NoReconcile`.
+    /// The bug's name on the command line: `space::NoReconcile`.
     pub fn name(self) -> String {
         match self {
             Self::Space(bug) => format!("space::{bug:?}"),
@@ -61,7 +61,8 @@ impl Bug {
     pub fn finder(self) -> Option<Finder> {
         match self {
             Self::Space(bug) if OfSpace::ALL.contains(&bug) => {
-                // Begun where one is known to find it, which takes longest to find otherwise. What finds it may move as the simulator changes.
+                // The search begins at a seed known to find bugs that otherwise take longest. The finding
+                // seed may move as the simulator changes.
                 let first = match bug {
                     OfSpace::AcceptReplays => 171,
                     OfSpace::AnswerAfterFencing => 334,
@@ -124,7 +125,7 @@ fn plant(bug: Option<Bug>) {
     });
 }
 
-/// Runs a seed with the bug. What it finds counts if the seed finds nothing without.
+/// Runs a seed with the bug. A finding counts if the seed finds nothing without the bug.
 pub fn find(bug: Bug, world: World, seed: u64) -> Option<Finding> {
     plant(Some(bug));
     let found = world.run(seed);

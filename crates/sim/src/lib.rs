@@ -1,11 +1,13 @@
 //! The deterministic simulator: three worlds in virtual time, each on one thread.
 //!
-//! [`World::Space`]: coordinators and replicas of several nodes, over a network that loses and delays, with a cluster state that
-//! fails ([`space_world`]). [`World::Stack`]: one server from the volume's backend down to disks that fail in every way ([`stack`]).
-//! [`World::Lasting`]: clients whose opens outlive their server ([`lasting`]). All own the environment only: what runs in them is what ships. A run has phases of faults, under which nothing acknowledged may be lost nor
-//! anything wrong be read; then everything is healed, and must serve and become fully redundant again. Faults are planned so that
-//! they should be survived: every violation is a bug. A seed replays bit for bit. Beside them [`scale`] counts what up to sixteen servers
-//! cost. Never ships.
+//! [`World::Space`]: coordinators and replicas of several nodes, over a network that loses and delays,
+//! with a cluster state that fails ([`space_world`]). [`World::Stack`]: one server from the volume's
+//! backend down to disks that fail in every way ([`stack`]). [`World::Lasting`]: clients whose opens
+//! outlive their server ([`lasting`]). All own the environment only: the code in them is the shipped
+//! code. A run has phases of faults, under which nothing acknowledged may be lost nor anything wrong be
+//! read; then everything is healed, and must serve and become fully redundant again. Faults are planned
+//! so that they should be survived: every violation is a bug. A seed replays bit for bit. Beside them
+//! [`scale`] counts the costs of up to sixteen servers. Never ships.
 
 #![forbid(unsafe_code)]
 
@@ -18,10 +20,10 @@ pub mod space_world;
 pub mod stack;
 mod trace;
 
-/// Seeds that failed once, and what was wrong: `WORLD SEED # why`. They run before all others.
+/// Seeds that failed once, and the failure: `WORLD SEED # why`. They run before all others.
 pub const KEPT_SEEDS: &str = include_str!("../kept-seeds.txt");
 
-/// Which of them is meant.
+/// The simulator's worlds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum World {
     Space,
@@ -29,7 +31,7 @@ pub enum World {
     Lasting,
 }
 
-/// What a run found.
+/// Result of a run.
 #[derive(Debug, Clone)]
 pub struct Finding {
     pub world: World,
@@ -44,7 +46,7 @@ pub struct Finding {
 impl World {
     pub const ALL: [Self; 3] = [Self::Space, Self::Stack, Self::Lasting];
 
-    /// As it is called on the command line.
+    /// The world's name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Space => "space",

@@ -1,4 +1,4 @@
-//! Runs seeds of the simulator and says what they found:
+//! Runs seeds of the simulator and prints their findings:
 //! `sim [--world space|stack|lasting] [--first SEED] [--seeds N | --seconds N] [--threads N] [--stop]`.
 //!
 //! Without a world all run, for 20, 70 and 10 % of the time; without numbers, 100 seeds of each. Seeds that failed
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const USAGE: &str = "usage: sim [--world space|stack|lasting] [--first SEED] [--seeds N | --seconds N] [--threads N] [--stop] \
                      [--planted [NAME] [--quick]]";
-/// Failing seeds that are told in full.
+/// Failing seeds that are printed in full.
 const TOLD_MAX: usize = 20;
 
 #[derive(Debug, Default)]
@@ -85,7 +85,7 @@ fn tell(finding: &Finding) {
 
 fn run_kept(arguments: &Arguments) -> (u64, u64) {
     let (mut passed, mut failed) = (0, 0);
-    // Whoever asks for certain seeds wants no others.
+    // A caller who asks for certain seeds wants no others.
     if arguments.first > 0 {
         return (passed, failed);
     }

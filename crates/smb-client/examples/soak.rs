@@ -16,10 +16,11 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 use sys::{BufMut, Payload};
 
-/// Nothing for so long is a stall: longer than setting a session up anew takes on a busy machine, shorter than patience.
+/// Time without progress that counts as a stall: longer than a new session takes on a busy machine,
+/// shorter than patience.
 const STALL: Duration = Duration::from_secs(40);
 const FILE_BYTES: usize = 24 << 20;
-/// Ranges in use are told apart at this grain.
+/// Unit in which ranges in use are marked.
 const GRAIN_BYTES: usize = 64 << 10;
 const GRAINS: usize = FILE_BYTES / GRAIN_BYTES;
 const DEPTH: usize = 24;
@@ -57,7 +58,7 @@ impl Random {
 
 struct Asked {
     offset: usize,
-    /// What a write brings; a read has none.
+    /// Data of a write; a read has none.
     data: Option<Vec<u8>>,
     len: usize,
 }
@@ -135,7 +136,7 @@ fn arguments() -> Result<Arguments, Box<dyn Error>> {
 struct Soak {
     client: Client,
     file: File,
-    /// What the file holds, as far as the server has answered.
+    /// Expected contents of the file, as far as the server has answered.
     model: Vec<u8>,
     /// Grains that an operation is in.
     busy: Vec<bool>,

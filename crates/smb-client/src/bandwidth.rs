@@ -1,7 +1,8 @@
-//! The second half of the check of an SMB Direct server, for those with an account: how fast a file is written and read by RDMA, and whether
-//! what comes back is what was sent.
+//! The second half of the check of an SMB Direct server, for those with an account: the speed of
+//! writing and reading a file by RDMA, and whether it comes back unchanged.
 //!
-//! Owns one file on the share for the time it runs; it is deleted whatever happens after it was made. Never goes over TCP.
+//! Owns one file on the share for the time it runs; once made, it is deleted even after errors. Never
+//! goes over TCP.
 
 use crate::{Client, ClientError, Credentials, File, OpenOptions, Options, Reply, Transport};
 use serde::Serialize;
@@ -22,7 +23,7 @@ pub struct Bandwidth {
     pub bytes: u64,
     pub write_bytes_s: f64,
     pub read_bytes_s: f64,
-    /// Of the payload, what went by RDMA; the rest was in messages.
+    /// Payload that went by RDMA; the rest was in messages.
     pub written_by_rdma_bytes: u64,
     pub read_by_rdma_bytes: u64,
     /// The reason why RDMA was not used, if it was not.
@@ -65,7 +66,7 @@ pub fn measure(
     let name = format!("cenote-rdma-ping-{}.tmp", std::process::id());
     let file = client.open(tree, &name, OpenOptions::create_new()).map_err(at("test file"))?;
     let result = transfer(&mut client, &file, bytes);
-    // What went wrong before says more than what goes wrong here.
+    // An earlier error says more than an error of this removal.
     let closed = client.close(file).and_then(|()| client.delete(tree, &name));
     let measured = result?;
     closed.map_err(at("removal of the test file"))?;

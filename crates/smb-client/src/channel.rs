@@ -1,6 +1,6 @@
-//! One connection of a session and what carries it: the protocol above, the link below, and the memory lent to the server for
-//! requests whose payload goes by RDMA. Nothing here blocks: [`crate::Client`] waits for several of them, and the storage bus has them
-//! on the loop of a server.
+//! One connection of a session and its carrier: the protocol above, the link below, and the memory lent
+//! to the server for requests whose payload goes by RDMA. Nothing here blocks: [`crate::Client`] waits
+//! for several of them, and the storage bus has them on the loop of a server.
 
 use crate::connection::{Connection, Event, Limits, Protection, Token};
 use crate::operation::{Reply, Request, Transfer};
@@ -13,7 +13,7 @@ use smbdirect::BufferDescriptor;
 use sys::{Buf, BufMut};
 use types::{IdentityMap, Monotonic, NtStatus};
 
-/// Most descriptors of one request; a payload in more parts is put together first.
+/// Most descriptors of one request; a payload in more parts is copied together first.
 const DESCRIPTORS_MAX: usize = 16;
 
 /// A descriptor as requests carry it (MS-SMBD 2.2.3.1).
@@ -25,7 +25,7 @@ fn on_the_wire(descriptor: BufferDescriptor) -> BufferDescriptorV1 {
     }
 }
 
-/// What is lent to the server for one request.
+/// Memory lent to the server for one request.
 enum Loan {
     Room(RegionKey, Protection),
     Bytes(SmallVec<[RegionKey; 2]>),
@@ -45,7 +45,7 @@ pub struct Channel {
     /// When the server last said something, or was first asked after a pause.
     heard_at: Monotonic,
     counters: Counters,
-    /// OPLOCK_BREAK notifications that nobody has looked at.
+    /// OPLOCK_BREAK notifications that nobody has taken.
     pub breaks: Vec<Buf>,
     /// Which of its owner's targets it goes to.
     pub target: usize,
@@ -77,7 +77,8 @@ impl Channel {
         self.link.is_rdma()
     }
 
-    /// Whether this request's payload goes by RDMA, and how: what RDMA moves neither signature nor encryption of the message protects.
+    /// Whether this request's payload goes by RDMA, and with which protection: a message's signature and
+    /// encryption do not cover it.
     fn goes_remote(&self, request: &Request, options: &Options) -> Option<Protection> {
         let transfer = request.transfer.as_ref()?;
         let link = self.link.rdma_ref()?;
@@ -276,14 +277,14 @@ impl Channel {
         limits
     }
 
-    /// Whether a chain of so many requests with so many bytes in all can be one message.
+    /// Whether a chain of this many requests with this many bytes in all can be one message.
     pub fn can_compound(&self, requests: u32, len_bytes: usize) -> bool {
         let limit = self.connection.limits().write_bytes;
         let limit = self.link.rdma_ref().map_or(limit, |link| link.inline_bytes_max().min(limit));
         self.connection.credits_in_all() >= requests && len_bytes <= limit as usize
     }
 
-    /// What was counted.
+    /// Returns the channel's counters.
     pub fn counters(&self) -> Counters {
         let mut counters = self.counters;
         counters.smb_credit_stalls = self.connection.credit_stalls();

@@ -1,4 +1,4 @@
-//! What a client counted, over all its channels.
+//! Counters of a client, over all its channels.
 
 /// Payload and messages by the way that they took, since the client was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

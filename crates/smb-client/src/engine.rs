@@ -1,13 +1,15 @@
 //! The event loop that the clients of one thread share.
 //!
-//! Owns the thread's ring (or epoll, if io_uring is not permitted). Promises: it sleeps when there is nothing to do, and one system
-//! call hands over everything that all clients have to send. Never looks at a message.
+//! Owns the thread's ring (or epoll, if io_uring is not permitted). Promises: it sleeps when there is
+//! nothing to do, and one system call hands over everything that all clients have to send. Never reads
+//! a message.
 
 use crate::ClientError;
 use std::time::Duration;
 use sys::driver::{Driver, DriverChoice, Waker};
 
-/// Timers of connections (keepalive and the like) are served this often at least, whatever a caller asks for.
+/// Timers of connections (keepalive and the like) are served at least this often, even if a caller
+/// wants to wait longer.
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// An event loop; clones share it. It stays on the thread that made it, and so do its clients.
@@ -27,13 +29,14 @@ impl Engine {
     /// most half a second. Afterwards [`crate::Client::poll`] is to be called on each.
     ///
     /// # Errors
-    /// [`ClientError::Io`] if the kernel refuses to go on with the loop itself.
+    /// [`ClientError::Io`] if the kernel refuses to continue with the loop itself.
     pub fn wait(&self, timeout: Duration) -> Result<(), ClientError> {
         Ok(self.driver.wait(Some(timeout.min(WAIT_MAX)))?)
     }
 
-    /// From now on [`Self::wait`] looks for work for so long before it sleeps, while work keeps coming: answers are heard sooner, for a
-    /// processor that does nothing else meanwhile. Zero, as at first: not at all.
+    /// From now on [`Self::wait`] searches for work for this long before it sleeps, while work keeps
+    /// coming: answers are received sooner, for a processor that does nothing else meanwhile. Zero, as at
+    /// first: not at all.
     pub fn busy_poll(&self, limit: Duration) {
         self.driver.busy_poll(limit);
     }

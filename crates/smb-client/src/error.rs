@@ -1,4 +1,4 @@
-//! What can go wrong at a client.
+//! Errors of a client.
 
 use smb::auth::InitiateError;
 use smb::crypto::CryptoError;
@@ -7,7 +7,7 @@ use smb_transport::client::LinkError;
 use std::io;
 use types::NtStatus;
 
-/// What a refusal means to people, with its name for those who look it up.
+/// Describes a refusal for people, with its name for those who look it up.
 fn refusal(command: Command, status: NtStatus) -> String {
     match meaning(status) {
         Some(meaning) => format!("{meaning} ({status})"),
@@ -15,7 +15,7 @@ fn refusal(command: Command, status: NtStatus) -> String {
     }
 }
 
-/// In the words of files and shares (MS-ERREF 2.3.1); `None` for what users rarely meet.
+/// In the words of files and shares (MS-ERREF 2.3.1); `None` for statuses that users rarely meet.
 fn meaning(status: NtStatus) -> Option<&'static str> {
     Some(match status {
         NtStatus::OBJECT_NAME_NOT_FOUND | NtStatus::NO_SUCH_FILE => {
@@ -82,13 +82,13 @@ pub enum ClientError {
     /// Signature or encryption is wrong or missing: somebody may sit between.
     #[error("the server's message is not protected as agreed: {0}")]
     NotAuthentic(#[from] CryptoError),
-    /// The logon cannot go on.
+    /// The logon cannot continue.
     #[error("logon: {0}")]
     Auth(#[from] InitiateError),
     /// The server offers nothing that the options allow.
     #[error("the server does not offer {0}, which the options ask for")]
     NotOffered(&'static str),
-    /// The caller asked for what cannot be: a length over the server's limit, an empty list.
+    /// The caller asked for something impossible: a length over the server's limit, an empty list.
     #[error("invalid request: {0}")]
     Invalid(&'static str),
 }

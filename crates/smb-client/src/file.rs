@@ -1,4 +1,4 @@
-//! Trees, open files, and what is told about them.
+//! Trees, open files, and their properties.
 
 use smb::wire::{
     CreateRequestBody, CreateResponse, DirectoryTimes, FILE_CREATE, FILE_OPEN, FILE_OPEN_IF,
@@ -160,12 +160,12 @@ impl OpenOptions {
         Self { disposition: FILE_CREATE, ..Self::directory() }
     }
 
-    /// Whatever is there, for its attributes.
+    /// Any existing file or directory, for its attributes.
     pub const fn any() -> Self {
         Self { access: 0x0010_0080, options: 0, ..Self::read() }
     }
 
-    /// Whatever is there, for deleting or renaming it; of a link the link itself.
+    /// Any existing file or directory, for deleting or renaming it; of a link the link itself.
     pub const fn delete() -> Self {
         Self { access: DELETE_ACCESS | 0x0010_0080, options: FILE_OPEN_REPARSE_POINT, ..Self::any() }
     }
@@ -179,7 +179,7 @@ impl OpenOptions {
         }
     }
 
-    /// Whatever is there, for its list of access rights.
+    /// Any existing file or directory, for its list of access rights.
     pub const fn access_list() -> Self {
         Self { access: READ_CONTROL | 0x0010_0080, ..Self::any() }
     }

@@ -14,7 +14,7 @@ pub struct Location {
     pub path: String,
 }
 
-/// What is wrong with an address.
+/// Fault of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LocationError {
     #[error("it does not begin with //, \\\\ or smb://")]

@@ -1,4 +1,5 @@
-//! Who logs on: from a file as mount.cifs reads it, or from the environment. A password is never taken from a command line.
+//! Credentials for a logon: from a file as mount.cifs reads it, or from the environment, never from a
+//! command line.
 
 use crate::Credentials;
 use smb::auth::NtHash;
@@ -70,7 +71,7 @@ impl Logon {
         let name = || path.display().to_string();
         let failed = |source| LogonError::Read { path: name(), source };
         let mut file = std::fs::File::open(path).map_err(failed)?;
-        // Of the file that is read, whatever its name leads to a moment later.
+        // Mode of the file that is read: its name may lead elsewhere a moment later.
         let found = file.metadata().map_err(failed)?;
         let mode = found.mode() & 0o7777;
         if mode & OTHERS != 0 {

@@ -158,7 +158,7 @@ impl Request {
         }
     }
 
-    /// Whether the server has to be told that it may have seen it (MS-SMB2 3.3.5.2.10).
+    /// Whether a repeated request must say that the server may have seen it (MS-SMB2 3.3.5.2.10).
     pub(crate) fn changes(&self) -> bool {
         matches!(self.command, Command::Write | Command::SetInfo | Command::Create)
     }
@@ -217,7 +217,8 @@ impl Request {
         request
     }
 
-    /// The payload goes in messages, whatever way it went before: to ask again over another connection.
+    /// Has the payload go in messages, also if it went by RDMA before: to ask again over another
+    /// connection.
     pub fn send_inline(&mut self) {
         let Some(transfer) = &self.transfer else { return };
         transfer.write_body(&mut self.body, CHANNEL_NONE, &[]);
@@ -391,7 +392,7 @@ pub struct Reply {
     status: NtStatus,
     tree_id: u32,
     message: Buf,
-    /// What the server placed by RDMA: room for all that was asked for.
+    /// Bytes that the server placed by RDMA, in a buffer for all that was asked for.
     placed: Option<Buf>,
     /// The request, if the server did not do it only because of another channel.
     refused: Option<Box<Request>>,
@@ -464,7 +465,7 @@ impl Reply {
         self.tree_id
     }
 
-    /// The whole answer, from its header on: what the views of [`smb::wire`] parse.
+    /// The whole answer, from its header on, for the views of [`smb::wire`].
     pub fn message(&self) -> &Buf {
         &self.message
     }
@@ -497,8 +498,9 @@ impl Reply {
         }
     }
 
-    /// The data of a READ, without a copy: by SMB Direct it may be a view of what several short answers were received in together, which is
-    /// kept as long as any of them ([`Buf::retained_bytes`]). Whoever keeps many of them copies them.
+    /// The data of a READ, without a copy. By SMB Direct it may be a view of a buffer in which several
+    /// short answers were received together; that is kept as long as any of them ([`Buf::retained_bytes`]).
+    /// Callers that keep many of them copy them.
     ///
     /// # Errors
     /// [`ClientError::Status`] (STATUS_END_OF_FILE behind the end), [`ClientError::Wire`].
@@ -539,7 +541,7 @@ impl Reply {
         Ok(OutputBufferResponse::parse(&self.message)?.data()?)
     }
 
-    /// What the server told of an error beside its status (MS-SMB2 2.2.2); nothing, as a rule.
+    /// Details of an error beside its status (MS-SMB2 2.2.2); nothing, as a rule.
     ///
     /// # Errors
     /// [`ClientError::Wire`] if the answer is no error response.

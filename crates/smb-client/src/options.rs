@@ -1,4 +1,4 @@
-//! What a client asks for and insists on.
+//! Options of a client: wishes and demands.
 
 use smb::crypto::{CipherId, SigningAlgorithm};
 use smb::wire::{Dialect, Guid};
@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Whether messages are signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Signing {
-    /// Always, whatever the server says.
+    /// Always, even if the server does not require it.
     #[default]
     Required,
     /// If the server requires it.
@@ -25,7 +25,7 @@ pub enum Encryption {
     IfRequired,
 }
 
-/// What carries the messages.
+/// Carrier of the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Transport {
     /// TCP; the port given to the connect call is TCP's.
@@ -33,12 +33,13 @@ pub enum Transport {
     Tcp,
     /// SMB Direct or nothing; the port given to the connect call is SMB Direct's.
     Rdma,
-    /// TCP, by the port given to the connect call. If the server then tells of SMB Direct, and the one that listens on [`Options::rdma_port`] is the
-    /// same server, the session moves there. Nobody is logged on to by SMB Direct whom the server at the named port did not tell of.
+    /// TCP, by the port given to the connect call. If the server then offers SMB Direct, and the same
+    /// server listens on [`Options::rdma_port`], the session moves there. The client logs on by SMB Direct
+    /// only to a server that the one at the given port named.
     Auto,
 }
 
-/// What carries SMB Direct.
+/// Carrier of SMB Direct.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum RdmaDevice {
     /// iWARP in software, over TCP.
@@ -76,14 +77,15 @@ pub struct Options {
     pub rdma_device: RdmaDevice,
     /// Shortest READ that goes by RDMA. A shorter one does too if it does not fit one transfer of the connection and is longer than 4 KiB.
     pub rdma_read_bytes_min: u32,
-    /// Shortest WRITE that goes by RDMA. A shorter one does too if it does not fit one transfer of the connection, or if it is longer than
-    /// 64 KiB and more than what is left of the 32 MiB that may be on their way in messages.
+    /// Shortest WRITE that goes by RDMA. A shorter one does too if it does not fit one transfer of the
+    /// connection, or if it is longer than 64 KiB and than the rest of the 32 MiB that may be on their way
+    /// in messages.
     pub rdma_write_bytes_min: u32,
     /// Number of connections of the session, all by the same transport, if the server takes more than one (3.0 and later). Work is spread
     /// over them. When one is lost its unanswered requests are asked on another, and the connection is made anew.
     pub channels: usize,
-    /// The connections beyond the first go to the addresses that the server tells of, by SMB Direct if both ends have it: at most
-    /// [`Self::channels`] in all, but two at least.
+    /// The connections beyond the first go to the addresses that the server lists, by SMB Direct if both
+    /// ends have it: at most [`Self::channels`] in all, but at least two.
     pub multichannel: bool,
     /// Time for which a session that has lost all connections is tried to be set up anew. Files opened durably
     /// ([`crate::OpenOptions::durable`]) stay open, and unanswered requests are asked again. Zero: no attempt is made.
@@ -107,8 +109,8 @@ pub struct Options {
     pub credits: u16,
     /// Names this client to the server, across its connections.
     pub client_guid: Guid,
-    /// ServerGuid of the only server that may answer (MS-SMB2 2.2.4): another one gets no logon. It keeps servers apart that are taken for each other;
-    /// whoever wants to be taken for the server copies it.
+    /// ServerGuid of the only server that may answer (MS-SMB2 2.2.4): another one gets no logon. It keeps
+    /// servers apart that are mistaken for each other; an impostor copies it.
     pub server_guid: Option<Guid>,
     /// A session that this one replaces (MS-SMB2 2.2.5), or zero.
     pub previous_session_id: u64,

@@ -65,7 +65,7 @@ pub struct Report {
     pub round_trips: Vec<RoundTrips>,
 }
 
-/// Why the server is not reached; the message says at which step, and what to do.
+/// Reason why the server is not reached; the message says at which step, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PingError {
     #[error("{host} has no address: {reason}")]

@@ -37,8 +37,8 @@ pub struct Limits {
     pub bytes_in_flight_per_connection: usize,
     /// The same over all connections: a host that holds more of it than is free is not received from.
     pub bytes_in_flight: usize,
-    /// What requests that were told STATUS_PENDING may hold, and what pipes keep: STATUS_INSUFFICIENT_RESOURCES to what would be more.
-    /// A user holds no more of the total than is free.
+    /// Bytes held by requests that were answered STATUS_PENDING, and by pipes: a request that would need
+    /// more gets STATUS_INSUFFICIENT_RESOURCES. A user holds no more of the total than is free.
     pub parked_bytes: usize,
     pub parked_bytes_per_session: usize,
     pub parked_bytes_per_connection: usize,
@@ -104,8 +104,9 @@ impl Limits {
         payload + ANSWER_OVERHEAD_BYTES
     }
 
-    /// Bytes that sessions may make the server hold, with their tree connects, their channels and what is remembered of bindings; a user
-    /// holds no more of it than is free. Each session has room for about twenty tree connects, if all users have as many sessions as they may.
+    /// Bytes that sessions may make the server hold, with their tree connects, their channels and
+    /// remembered bindings; a user holds no more of it than is free. Each session has space for about
+    /// twenty tree connects, if all users have as many sessions as they may.
     pub(crate) fn session_bytes(&self) -> usize {
         const BYTES_PER_SESSION: usize = 16 << 10;
         const SESSIONS_MIN: usize = 64;

@@ -31,7 +31,7 @@ pub(crate) enum Credential {
     Certificate(NodeId),
 }
 
-/// Who logged on, by what, and what that allows.
+/// Account that logged on, its credential, and its rights.
 pub(crate) struct Subject {
     pub name: String,
     pub credential: Credential,
@@ -41,7 +41,7 @@ pub(crate) struct Subject {
 impl Subject {
     /// Is a user whose password is right.
     ///
-    /// `None`: what nodes may is not had by a password, which can be relayed.
+    /// `None`: a password, which can be relayed, does not give the rights of nodes.
     pub fn user(account: Account) -> Option<Self> {
         let Account { name, nt_hash, enabled, token } = account;
         let stands = enabled && !token.groups.contains(&Sid::cluster_nodes());
@@ -85,16 +85,17 @@ impl Share {
 
 /// Answers at once, without I/O; every answer is of one version of accounts and shares.
 pub trait Directory {
-    /// Finds an account by its name, whatever its case; `domain` is the one that the client named and may be empty.
+    /// Finds an account by its name, ignoring case; `domain` is the one that the client named and may be
+    /// empty.
     fn account(&self, domain: &str, user: &str) -> Option<Account>;
-    /// Finds a share by its name, whatever its case.
+    /// Finds a share by its name, ignoring case.
     fn share(&self, name: &str) -> Option<Arc<Share>>;
     fn shares(&self) -> Vec<Arc<Share>>;
     /// The SID of this server's own accounts' domain (S-1-5-21-...).
     fn domain_sid(&self) -> Sid;
     /// Finds an account or group by its SID; well-known ones are not asked for.
     fn account_by_sid(&self, sid: &Sid) -> Option<AccountEntry>;
-    /// Finds an account or group by its name, whatever its case.
+    /// Finds an account or group by its name, ignoring case.
     fn account_by_name(&self, name: &str) -> Option<AccountEntry>;
     /// All users, disabled ones too.
     fn users(&self) -> Vec<UserEntry>;

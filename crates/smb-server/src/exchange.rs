@@ -1,7 +1,7 @@
-//! One request and what comes of it, as commands see it: its message and context in, a step out.
+//! One request, as commands see it: its message and context in, a step out.
 //!
-//! A command knows neither the others nor how its answer travels: it says what the next [`Step`] of its request is, with work of its own
-//! type if it has to go on later.
+//! A command knows neither the others nor how its answer travels: it returns the next [`Step`] of its
+//! request, with work of its own type if the request continues later.
 
 use crate::state::connections::{ConnectionId, Connections};
 use crate::state::keys::{OpenKey, SessionKey, VolumeSlot};
@@ -33,7 +33,7 @@ impl<'a> Element<'a> {
     }
 }
 
-/// A request without its message: the client to answer, and what the request has been found to be allowed.
+/// A request without its message: the client to answer, and the results of its checks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Context {
     pub connection: ConnectionId,
@@ -50,7 +50,7 @@ pub(crate) struct Context {
     pub proof: Option<Verified>,
     /// The request says that it is signed.
     pub claims_signature: bool,
-    /// The AsyncId that the client was told with STATUS_PENDING.
+    /// AsyncId that the client received with STATUS_PENDING.
     pub async_id: Option<NonZeroU64>,
     /// ChannelSequence of the request; zero before 3.0.
     pub channel_sequence: u16,
@@ -97,7 +97,7 @@ impl Body {
         Self::Error(0, Vec::new())
     }
 
-    /// Tells more of an error than its status: in an ERROR Context from 3.1.1 on (MS-SMB2 2.2.2).
+    /// Adds details to an error beside its status: in an ERROR Context from 3.1.1 on (MS-SMB2 2.2.2).
     pub fn error(dialect: Dialect, data: &[u8]) -> Self {
         if dialect >= Dialect::Smb311 {
             Self::Error(1, error_context(data))
@@ -106,7 +106,7 @@ impl Body {
         }
     }
 
-    /// Tells what a volume says of a refusal beside its status.
+    /// Passes a volume's details of a refusal on.
     ///
     /// # Errors
     /// IO_REPARSE_DATA_INVALID for a symbolic link that is none.
@@ -132,7 +132,7 @@ pub(crate) enum ChainFile {
     Failed(NtStatus),
 }
 
-/// The next step of a request. `W` is how it goes on when what it waits for has come.
+/// Next step of a request. `W` is the work with which it continues after a wait.
 pub(crate) enum Step<W> {
     Reply(NtStatus, Body),
     /// Waits for an operation of a volume.
@@ -150,11 +150,11 @@ pub(crate) enum Step<W> {
 /// The event that a request waits for, if it is not its volume's answer.
 pub(crate) enum Until {
     Time(Monotonic),
-    /// The pipe that the request reads has something to say. The client is told that this takes long.
+    /// The pipe that the request reads has bytes for it. The client is told that this takes long.
     PipeSays,
     /// The request before it has been answered, of the same open's enumeration.
     Turn,
-    /// Its payload has been fetched out of the client's memory.
+    /// The payload has been fetched out of the client's memory.
     Fetched {
         len_bytes: usize,
         descriptors: Vec<BufferDescriptorV1>,
@@ -248,8 +248,8 @@ impl Context {
         Ok(key)
     }
 
-    /// Checks that the larger of what is sent and what is asked for is at most `bytes_max`, and that the credits paid cover it
-    /// (MS-SMB2 3.3.5.2.5).
+    /// Checks that the larger of sent and requested bytes is at most `bytes_max`, and that the credits paid
+    /// cover it (MS-SMB2 3.3.5.2.5).
     #[inline]
     pub fn check_size(
         &self,

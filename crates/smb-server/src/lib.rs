@@ -6,13 +6,14 @@
 //! client can make the server hold is bounded ([`Limits`]). Never touches a disk, a socket or a clock: files live in
 //! [`volume::backend`], bytes come from and go to a transport.
 //!
-//! Its rooms, each of which uses only those above it:
+//! The modules, each of which uses only those above it:
 //!
-//! - `state/`: what is held for clients, in parts that own their state: connections, sessions, opens, leases, volumes, budgets.
+//! - `state/`: what clients make the server hold, in parts that own their state: connections, sessions,
+//!   opens, leases, volumes, budgets.
 //! - `exchange.rs`: a request and its next step, as commands see them. `pipes.rs` and `remote.rs`: named pipes, and payload by RDMA.
 //! - `commands/`: a file for each command of SMB2, which knows no other; FSCTLs are rows of a table in `commands/ioctl/file.rs`.
 //! - `request/`: from a message to its requests, onward, and from answers to messages; breaks of oplocks and leases.
-//! - `server.rs`: what the owner of the server may call.
+//! - `server.rs`: the calls of the server's owner.
 //!
 //! How it is used: [`Server::connection_opened`], then [`Server::handle_message`] for each message; [`Server::poll`] until it answers
 //! false; [`Server::poll_transmit`] for each connection of [`Server::take_transmitters`]; [`Server::handle_timeout`] when

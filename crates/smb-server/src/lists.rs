@@ -21,7 +21,7 @@ pub struct Gauges {
     pub requests_in_work: usize,
     /// Bytes of requests in work, and of answers that are not sent.
     pub in_flight_bytes: usize,
-    /// Bytes of requests that wait for somebody, and of what named pipes keep.
+    /// Bytes of requests that wait for somebody, and of data in named pipes.
     pub parked_bytes: usize,
 }
 
@@ -57,7 +57,7 @@ pub struct SessionInfo {
 pub struct OpenInfo {
     pub id: u64,
     pub session: u64,
-    /// It is the open of a disk, by another node of the cluster.
+    /// Whether another node of the cluster has the open, which is of a disk.
     pub is_nodes: bool,
     pub user: String,
     pub share: String,

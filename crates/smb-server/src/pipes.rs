@@ -42,7 +42,7 @@ pub(crate) fn open<B: Backend, D: Directory>(
             Credential::Certificate(_) => None,
         },
     };
-    // Without what stands before it, which may be as long as a client likes.
+    // Without its prefix, which may be as long as a client likes.
     let bare = text.trim_start_matches('\\');
     let path = bare.encode_utf16().collect();
     let end = smb::rpc::Pipe::open(bare, caller).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
@@ -114,7 +114,7 @@ fn with_pipe<B: Backend, D: Directory, T>(
     Ok(done)
 }
 
-/// Answers the call that waits for a change in this pipe, and lets READs go on that wait for it. The pipe may be closed meanwhile.
+/// Answers the call that waits for a change in this pipe, and lets READs continue that wait for it. The pipe may be closed meanwhile.
 pub(crate) fn finish<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     key: OpenKey,
@@ -154,7 +154,7 @@ fn charge<B: Backend, D: Directory>(state: &mut State<B, D>, key: OpenKey) -> Re
     Ok(())
 }
 
-/// Writes to a pipe, and lets READs go on that wait for its answer.
+/// Writes to a pipe, and lets READs continue that wait for its answer.
 pub(crate) fn write<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     key: OpenKey,
@@ -196,7 +196,7 @@ pub(crate) fn transact<B: Backend, D: Directory>(
     if read.is_none() && !waits { Err(NtStatus::PIPE_EMPTY) } else { Ok(read) }
 }
 
-/// Says what FSCTL_PIPE_PEEK answers (MS-FSCC 2.3.46): what waits, without taking it.
+/// Returns the answer of FSCTL_PIPE_PEEK (MS-FSCC 2.3.46): the waiting bytes, without taking them.
 pub(crate) fn peek(pipe: &Pipe) -> Vec<u8> {
     const CONNECTED_STATE: u32 = 3;
     let waiting = pipe.waiting_bytes();

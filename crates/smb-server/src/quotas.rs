@@ -35,7 +35,7 @@ pub(crate) struct Question {
     single: bool,
 }
 
-/// Reads a question; an open that lists all users goes on behind those that were told.
+/// Reads a query; an open that lists all users continues behind those already listed.
 pub(crate) fn question(
     open: &mut Open,
     name: OpenId,
@@ -55,10 +55,10 @@ pub(crate) fn question(
     Ok((Operation::QueryQuotas { open: name, query }, question))
 }
 
-/// Lists as many of the users as the client has room for.
+/// Lists as many of the users as the client has space for.
 ///
 /// # Errors
-/// NO_MORE_ENTRIES behind the last one, BUFFER_TOO_SMALL if there is no room for one, or for all that were asked for by name.
+/// NO_MORE_ENTRIES behind the last one, BUFFER_TOO_SMALL if there is no space for one, or for all that were asked for by name.
 pub(crate) fn list(
     open: &mut Open,
     question: &Question,

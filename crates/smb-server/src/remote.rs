@@ -23,7 +23,7 @@ use volume::backend::Backend;
 /// Most descriptors of one request.
 const DESCRIPTORS_MAX: usize = 256;
 
-/// Where a client's memory lies, and what protects what goes there or comes from there.
+/// A client's memory, and the protection of payload that goes there or comes from there.
 #[derive(Debug, Clone)]
 pub(crate) struct RemoteMemory {
     pub descriptors: Vec<BufferDescriptorV1>,
@@ -53,14 +53,15 @@ pub(crate) enum Protection {
 /// Longest signature and nonce that a transform may have.
 const TRANSFORM_FIELD_BYTES_MAX: usize = 64;
 
-/// The registration that ends with the answer to this request, whatever the answer says (MS-SMB2 3.3.5.12, 3.3.5.13). The client counts
-/// it as ended then; if it is not, its device refuses to register that memory again and the connection dies of it.
+/// Returns the registration that ends with the answer to this request, good or bad (MS-SMB2 3.3.5.12,
+/// 3.3.5.13). The client counts it as ended then. If it is not, the client's device refuses to register
+/// that memory again and the connection fails.
 pub(crate) fn registration_to_end(command: Command, dialect: Option<Dialect>, request: &[u8]) -> Option<u32> {
     let (channel, descriptors) = match command {
         Command::Read => {
             let request = ReadRequest::parse(request).ok()?;
             let channel = request.channel.get();
-            // Most have none: nothing further is looked at.
+            // Most requests have no channel: nothing further is read.
             if channel == CHANNEL_NONE {
                 return None;
             }
@@ -236,7 +237,7 @@ pub(crate) fn open(
     }
 }
 
-/// What a READ's answer says of its payload.
+/// Describes the transform of a READ's payload, for its answer.
 fn transform_of(transform_type: u16, signature: &[u8], nonce: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let (channel, descriptors) = (CHANNEL_NONE, &[][..]);

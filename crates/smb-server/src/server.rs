@@ -1,4 +1,5 @@
-//! The server as its owner sees it: what a transport, a timer, the volumes' events and an administrator may call.
+//! The server as its owner sees it: the calls of a transport, a timer, the volumes' events and an
+//! administrator.
 
 use crate::config::Config;
 use crate::directory::Directory;
@@ -25,7 +26,8 @@ use volume::backend::{Backend, Event};
 
 /// The SMB server: see the crate's documentation.
 ///
-/// It is two parts: what it holds for its clients ([`State`]), and the requests that are in work ([`Requests`]), which change it.
+/// Two parts: the state held for clients ([`State`]), and the requests in work ([`Requests`]), which
+/// change it.
 pub struct Server<B, D> {
     state: State<B, D>,
     requests: Requests,
@@ -37,7 +39,7 @@ pub struct Server<B, D> {
 
 /// A server that stops.
 struct Draining {
-    /// The volume whose connections go on.
+    /// The volume whose connections continue.
     kept: Option<VolumeId>,
 }
 
@@ -51,7 +53,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         Self { state, requests: Requests::default(), events: Vec::new(), draining: None }
     }
 
-    /// Tells the time of day anew, for a clock that was set or drifts.
+    /// Sets the time of day again, for a clock that was set or drifts.
     pub fn set_wall_clock(&mut self, now: Monotonic, wall: FileTime) {
         self.state.clock.set(now, wall);
     }
@@ -60,7 +62,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         &self.state.config
     }
 
-    /// Sets what FSCTL_QUERY_NETWORK_INTERFACE_INFO tells from now on: see [`Config::interfaces`].
+    /// Sets the answer of FSCTL_QUERY_NETWORK_INTERFACE_INFO from now on: see [`Config::interfaces`].
     pub fn set_interfaces(&mut self, interfaces: Vec<NetworkInterface>) {
         self.state.config.interfaces = interfaces;
     }
@@ -78,12 +80,13 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.state.volumes.add(id, backend);
     }
 
-    /// Stops serving a volume: its opens and tree connects are gone, requests in work on it fail. Clients that hold persistent opens of it
-    /// lose their connections instead, and come back for them.
+    /// Stops serving a volume: its opens and tree connects end, and requests in work on it fail. Clients
+    /// that hold persistent opens of it lose their connections instead, and come back for the opens.
     pub fn remove_volume(&mut self, id: VolumeId, now: Monotonic) -> Option<B> {
         let (slot, backend) = self.state.volumes.remove(id)?;
         self.requests.end_volume(&mut self.state, slot, now);
-        // Their roots are directories of what was taken away, also if a volume of the same name comes back.
+        // Roots of these trees are directories of the removed volume, even if a volume of the same name comes
+        // back.
         let mut trees = Vec::new();
         for (key, session) in self.state.sessions.iter() {
             for (id, tree) in &session.trees {
@@ -281,13 +284,13 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.state.logon_audit.take()
     }
 
-    /// Takes no new connections and no new requests: what clients ask from now on they ask again elsewhere, as it is never answered. Connections to
-    /// `kept` go on.
+    /// Takes no new connections and no new requests: clients repeat unanswered requests elsewhere.
+    /// Connections to `kept` continue.
     pub fn drain(&mut self, kept: Option<VolumeId>) {
         self.draining = Some(Draining { kept });
     }
 
-    /// Whether the server, which stops, hears the connection no more.
+    /// Whether the stopping server takes no more messages from the connection.
     fn is_drained(&self, connection: ConnectionId) -> bool {
         let kept = self.draining.as_ref().and_then(|draining| draining.kept);
         !self.state.leads_to(connection, kept.and_then(|kept| self.state.volumes.slot_of(kept)))
@@ -317,7 +320,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.requests.len()
     }
 
-    /// Applies a change of accounts or shares: what it took away is gone at the return, what it gave is there. [`policy`] has the rule.
+    /// Applies a change of accounts or shares: rights that it took away are gone at the return, new ones
+    /// are there. [`policy`] has the rule.
     pub fn directory_changed(&mut self, now: Monotonic) {
         let State { directory, sessions, volumes, .. } = &mut self.state;
         let ended = policy::review(directory, sessions, volumes, now);
@@ -361,8 +365,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.state.latencies.has_noted()
     }
 
-    /// Tells the time at which the transport was given the answers since the last call, as `now` of other calls stands still while a
-    /// turn of the loop lasts.
+    /// Notes the time at which the transport got the answers since the last call. (`now` of other calls
+    /// stands still during a turn of the loop.)
     pub fn settle_latencies(&mut self, now: Monotonic) {
         self.state.latencies.settle(&mut self.state.share_figures, &mut self.state.sessions.clients, now);
     }
@@ -373,12 +377,12 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.state.latencies.of(kind)
     }
 
-    /// What was asked of each share that was connected to since the start; of pipes first, under an empty name.
+    /// Figures of each share that had tree connects since the start; of pipes first, under an empty name.
     pub fn share_figures(&self) -> &[ShareFigures] {
         self.state.share_figures.all()
     }
 
-    /// What was asked by each client that had a session lately; by those without a place of their own first.
+    /// Figures of each client that had a session lately; of those without a place of their own first.
     pub fn client_figures(&self) -> impl Iterator<Item = &ClientFigures> {
         self.state.sessions.clients.all()
     }

@@ -17,7 +17,7 @@ use types::{FileTime, Monotonic, Sid};
 use volume::backend::OpenId;
 use volume::security::{Ace, AceFlags, Acl, Control, SecurityDescriptor, rights};
 
-/// Slots of opens that one list looks at: fewer than a message may cost.
+/// Slots of opens examined for one list: fewer than a message may cost.
 const FILES_MAX: usize = 4096;
 /// Slots of opens that have a name of 32 bits, which is also the part of it that says which one it is.
 const NAMED_SLOTS: usize = 0xF_FFFF;
@@ -42,7 +42,7 @@ impl<D: Directory> smb::rpc::Directory for View<'_, D> {
             name: self.server_name.to_owned(),
             comment: "Cenote".to_owned(),
             domain: "WORKGROUP".to_owned(),
-            // What clients of today expect of a server of SMB 3.1.1.
+            // Today's clients expect this version of a server of SMB 3.1.1.
             version_major: 10,
             version_minor: 0,
         }
@@ -177,7 +177,7 @@ impl<D: Directory> View<'_, D> {
         format!("C:\\{volume}{inner}{}", share.path)
     }
 
-    /// The sessions that have come about, but for those of the cluster's own nodes.
+    /// Established sessions, except for those of the cluster's own nodes.
     fn people(&self) -> impl Iterator<Item = (SessionKey, &Session)> {
         let is_shown = |session: &Session| session.state == SessionState::Valid && !session.is_node();
         self.sessions.iter().filter(move |(_, session)| is_shown(session))
@@ -197,7 +197,8 @@ impl<D: Directory> View<'_, D> {
         if session.is_some_and(Session::is_node) {
             return None;
         }
-        // Of the generation as many bits as there is room for: an old name finds another file only after 4,096 uses of its slot.
+        // As many bits of the generation as there is space for: an old name finds another file only after
+        // 4,096 uses of its slot.
         let generation = (key.get() >> 32) as u32 & 0xFFF;
         Some(FileEntry {
             id: generation << 20 | (index as u32 + 1),

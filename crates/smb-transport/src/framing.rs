@@ -13,14 +13,16 @@ pub const HEADER_BYTES: usize = 4;
 pub const PAYLOAD_AT: usize = HEADER_BYTES + 112;
 /// Bytes received at a time while messages are small: capacity of one size class of buffers.
 pub const BATCH_BYTES: usize = (36 * 1024 - 4096) + PAYLOAD_AT;
-/// The same for a client that is not known yet, which sends one message at a time: NEGOTIATE and SESSION_SETUP fit as a rule.
+/// As [`BATCH_BYTES`], of a client that is not known yet, which sends one message at a time: NEGOTIATE
+/// and SESSION_SETUP fit as a rule.
 pub const GUEST_BATCH_BYTES: usize = 4096 + PAYLOAD_AT;
-/// A message larger than this gets a buffer of its own, and its successor is looked at before bytes are received.
+/// A message larger than this gets a buffer of its own, and the next header is read before more bytes
+/// are received.
 const LARGE_BYTES: usize = 16 * 1024;
 /// Keeps NetBIOS sessions alive (RFC 1002 4.3.6); no message.
 const KEEP_ALIVE: u8 = 0x85;
 
-/// Why the stream cannot go on.
+/// Why the stream cannot continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FramingError {
     /// The first byte is none of a message.
@@ -45,7 +47,8 @@ pub struct Target {
     pub into: BufMut,
     /// Bytes go to `into[at..]`.
     pub at: usize,
-    /// `into` ends with the message in it: what comes beyond, up to [`PAYLOAD_AT`] bytes, may be received together with it.
+    /// `into` ends with the message in it: bytes beyond, up to [`PAYLOAD_AT`], may be received together
+    /// with it.
     pub ends_with_message: bool,
 }
 
@@ -57,7 +60,7 @@ pub struct Framing {
     filled: usize,
     /// Length of the buffer that the message at the front needs if it does not fit the one it is in; else zero.
     needed: usize,
-    /// Look at the next header before receiving more.
+    /// Whether to read the next header before receiving more.
     peek: bool,
     message_bytes_max: usize,
     /// Length of small buffers.
@@ -253,7 +256,7 @@ impl MessageLength {
 
     /// The header of a message of this length.
     pub fn header(self) -> [u8; HEADER_BYTES] {
-        // Its high byte is zero, as that of a message is.
+        // The high byte is zero, which marks a message.
         self.0.to_be_bytes()
     }
 }
@@ -267,7 +270,7 @@ mod tests {
         cut_beyond(stream, pieces, 0, limit)
     }
 
-    /// As [`cut`]; with the end of a large message come so many bytes of what follows.
+    /// As [`cut`]; `beyond` bytes of what follows come with the end of a large message.
     fn cut_beyond(
         stream: &[u8],
         pieces: &[usize],

@@ -24,7 +24,7 @@ pub enum Role {
 /// with its headers, encrypted or not.
 const ON_DEMAND_BYTES: u32 = (1 << 20) + 1024;
 
-/// Settings that one end brings to the negotiation. The defaults and their reasons are those of MS-SMBD appendix B, but for the receive size: 8192
+/// Settings that one end brings to the negotiation. The defaults and their reasons are those of MS-SMBD appendix B, except for the receive size: 8192
 /// bytes hold any request without payload and a 4 KiB answer in one transfer.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
@@ -643,7 +643,7 @@ impl Connection {
         Some(Outgoing { head, payload: piece, invalidate })
     }
 
-    /// The header of a transfer that leaves: it uses a credit, and grants and asks for what there is to.
+    /// The header of a transfer that leaves: it uses a credit, and grants and asks for as many as possible.
     fn transfer(&mut self, data_bytes: u32, remaining_bytes: u32) -> Head {
         let credits_granted = self.credits.take();
         let flags = if std::mem::take(&mut self.request_response) { FLAG_RESPONSE_REQUESTED } else { 0 };

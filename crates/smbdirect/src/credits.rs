@@ -1,8 +1,9 @@
 //! Credits of both directions, and why they cannot deadlock.
 //!
-//! A credit is one receive that the other end has posted. An end sends only with a credit, and uses its last one only for a message that
-//! grants at least one (MS-SMBD 3.1.5.1). Let T be the target that an end keeps its peer at: what the peer asks for, but at
-//! least [`TARGET_MIN`] and at most its own receives.
+//! A credit is one receive that the other end has posted. An end sends only with a credit, and uses its
+//! last one only for a message that grants at least one (MS-SMBD 3.1.5.1). Let T be the target that an
+//! end keeps its peer at: the number that the peer asks for, but at least [`TARGET_MIN`] and at most
+//! its own receives.
 //!
 //! 1. An end that sees its peer at one credit or fewer, and has two receives posted to grant, owes a grant ([`Credits::owes_grant`]) and
 //!    sends an empty transfer if no data is at hand. With T at least three, two receives are there to be posted then. A credit

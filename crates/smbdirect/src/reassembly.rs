@@ -7,8 +7,9 @@ use sys::{Buf, BufMut};
 
 /// The first fragment of an ordinary transfer fits.
 const FIRST_BYTES: usize = 8192;
-/// Of what has come. With more, a peer holds more memory than it pays for; with less, long messages are copied more often: with this, a
-/// third of their bytes twice.
+/// Memory as a multiple of the bytes that have come. With more, a peer holds more memory than it pays
+/// for; with less, long messages are copied more often. With this, a third of their bytes are copied
+/// twice.
 const GROWTH: usize = 4;
 
 /// The fragments do not make a message, or one that is longer than allowed.

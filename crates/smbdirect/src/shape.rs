@@ -11,7 +11,7 @@ pub const READ_PAYLOAD_AT: usize = DATA_OFFSET + 64 + 16;
 /// ProtocolId of SMB2 TRANSFORM_HEADER.
 const TRANSFORM: [u8; 4] = *b"\xFDSMB";
 
-/// Layout of a transfer as its first bytes tell it; validates nothing.
+/// Layout of a transfer by its first bytes; validates nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransferShape {
     pub len_bytes: usize,

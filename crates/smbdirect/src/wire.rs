@@ -159,7 +159,7 @@ impl DataTransfer {
 
     /// The header, unchecked; `None` if it is not whole.
     pub(crate) fn header(bytes: &[u8]) -> Option<Self> {
-        // Its length is known from here on: nothing is checked field by field.
+        // The length is known from here on: nothing is checked field by field.
         let bytes: &[u8; DATA_HEADER_BYTES] = bytes.first_chunk()?;
         Some(Self {
             credits_requested: u16_at(bytes, 0),

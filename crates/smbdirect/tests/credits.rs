@@ -7,7 +7,7 @@ use std::collections::{HashSet, VecDeque};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Rule {
     Ours,
-    /// Grants what it has posted as soon as the peer is low, be it a single receive.
+    /// Grants what it has posted as soon as the peer is low, even a single receive.
     Eager,
 }
 

@@ -1,4 +1,4 @@
-//! What a volume asks of its virtual disk.
+//! Requests of a volume to its virtual disk.
 
 pub use store::api::WriteClass;
 use sys::Payload;
@@ -11,9 +11,10 @@ pub enum SpaceRequest {
     /// reached, and of each the one of the highest order is answered and written to the others, so that a plain read finds the
     /// newest also when a disk lost a write of it.
     ///
-    /// Blocks that no copy has intact fail the read with `Corrupt`, which names them all. Of class `Append` that is also what a write
-    /// that was never acknowledged leaves when a crash tears it on every copy (a volume may have a single copy): at the end of a
-    /// journal it is the end. Such a block reads again once it is written or discarded.
+    /// Blocks that no copy has intact fail the read with `Corrupt`, which names them all. Of class `Append`
+    /// such a block may also be a write that was never acknowledged and that a crash tore on every copy (a
+    /// volume may have a single copy): at the end of a journal it is the end. Such a block reads again once
+    /// it is written or discarded.
     ///
     /// `copy`: this copy first (0, 1, 2), to look at each by itself; it too is answered from the others when it is corrupt. The first copy
     /// of blocks of class `Append` is read as without `copy`: all are compared, and made equal.

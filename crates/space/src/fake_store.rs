@@ -1,7 +1,8 @@
-//! A store in memory, for tests of what lies above stores.
+//! A store in memory, for tests of the layers above stores.
 //!
-//! Behaves as a store does: slabs, checksums, region epochs, promises. Every answer waits for a poll. A crash forgets what was
-//! not answered, or does it first, as its caller decides. Never slow, never torn.
+//! Behaves as a store does: slabs, checksums, region epochs, promises. Every answer waits for a poll. A
+//! crash forgets unanswered requests, or does them first, as its caller decides. Never slow, never
+//! torn.
 
 use crate::planted::Planted;
 use crate::seam::BlockStore;
@@ -60,8 +61,10 @@ pub enum FakeFault {
     ReadsHang,
     /// Writes fail.
     WriteErrors,
-    /// Writes find no room, and change nothing.
+    /// Writes find no space, and change nothing.
     NoRoom,
+    /// There is no free slab.
+    NoSlabs,
     /// Everything fails.
     Errors,
     /// Everything fails, and not by the disk.
@@ -74,7 +77,7 @@ struct Inner {
     chunks: BTreeMap<(VolumeId, ChunkIndex), Slab>,
     promised: BTreeMap<VolumeId, Epoch>,
     corrupt: BTreeSet<(VolumeId, Lba)>,
-    /// As corrupt, whatever is written to them.
+    /// Blocks that stay corrupt even when they are written.
     bad: BTreeSet<(VolumeId, Lba)>,
     /// Marked as lost on all copies.
     lost: BTreeSet<(VolumeId, Lba)>,
@@ -83,7 +86,7 @@ struct Inner {
     fault: FakeFault,
 }
 
-/// What a store held at one time.
+/// Contents of a store at one time.
 #[derive(Clone)]
 pub struct FakeImage {
     chunks: BTreeMap<(VolumeId, ChunkIndex), Slab>,
@@ -173,7 +176,7 @@ impl FakeStore {
         inner.fault = FakeFault::None;
     }
 
-    /// What [`StoreRequest::SetRecords`] kept.
+    /// The last records that [`StoreRequest::SetRecords`] stored.
     pub fn records(&self) -> Vec<u8> {
         self.inner.borrow().records.clone()
     }
@@ -194,7 +197,7 @@ impl FakeStore {
         self.inner.borrow().lost.contains(&(volume, lba))
     }
 
-    /// What was corrupt reads well again.
+    /// Makes corrupt blocks read well again.
     pub fn forget_corruption(&self) {
         self.inner.borrow_mut().corrupt.clear();
     }
@@ -239,6 +242,9 @@ impl Inner {
         match self.fault {
             FakeFault::Errors => Err(StoreError::Disk(DiskError::Io(5))),
             FakeFault::HostErrors => Err(StoreError::Disk(DiskError::Host(12))),
+            FakeFault::NoSlabs if matches!(request, StoreRequest::AllocateChunk { .. }) => {
+                Err(StoreError::NoSpace)
+            }
             FakeFault::NoRoom if matches!(request, StoreRequest::Write { .. }) => Err(StoreError::NoSpace),
             _ => Ok(()),
         }
@@ -441,7 +447,7 @@ impl BlockStore for FakeStore {
         self.inner.borrow().promised.get(&volume).copied().unwrap_or_default()
     }
 
-    /// It has no journal.
+    /// A fake store has no journal.
     fn settle(&mut self, _: VolumeId, _: Epoch) {}
     fn is_doubtful(&self, _: VolumeId) -> bool {
         false

@@ -1,8 +1,9 @@
 //! A virtual disk in memory, for the tests of the layers above.
 //!
-//! Owns its blocks, thinly. Promises what a mirrored space promises, power cuts included: after [`MemoryVirtualDisk::crash`]
-//! every acknowledged write is there, and each one that was not is there, or not, or (class `Append`, or crossing a 1 MiB
-//! boundary) partly. Never keeps copies: `copy` is ignored.
+//! Owns its blocks, thinly. Has the promises of a mirrored space, power cuts included: after
+//! [`MemoryVirtualDisk::crash`] every acknowledged write is there, and each one that was not is there,
+//! or not, or (class `Append`, or crossing a 1 MiB boundary) partly. Never keeps copies: `copy` is
+//! ignored.
 
 use crate::api::{SpaceCompletion, SpaceError, SpaceReply, SpaceRequest, SpaceSize, VirtualDisk};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -12,7 +13,7 @@ use types::{BLOCK_BYTES, BlockCount, Lba};
 
 /// Largest overwrite, in blocks (64 KiB).
 const OVERWRITE_BLOCKS: u64 = 16;
-/// A write within one range of so many blocks (1 MiB) is atomic.
+/// Blocks of a range (1 MiB) within which a write is atomic.
 const ATOMIC_BLOCKS: u64 = 256;
 
 /// A virtual disk in memory.
@@ -51,7 +52,7 @@ impl MemoryVirtualDisk {
         self.available += blocks;
     }
 
-    /// While held, nothing is done nor answered: what is submitted can be lost by a crash.
+    /// While held, nothing is done nor answered: a crash can lose the requests that were submitted.
     pub fn hold(&mut self, hold: bool) {
         self.hold = hold;
     }
@@ -61,7 +62,7 @@ impl MemoryVirtualDisk {
         self.pending.len()
     }
 
-    /// Does and answers the `index`-th waiting request only, in whatever order the caller likes.
+    /// Does and answers the `index`-th waiting request only, so that the caller chooses the order.
     pub fn complete(&mut self, index: usize, out: &mut Vec<SpaceCompletion>) {
         if let Some((token, request)) = self.pending.remove(index) {
             out.push(SpaceCompletion { token, result: self.perform(request) });

@@ -1,4 +1,4 @@
-//! What coordinator and replica say to each other, and the transport that carries it.
+//! Messages between coordinator and replica, and the transport that carries them.
 //!
 //! A disk is reached through a *session*: [`Operation::Open`] begins one under (volume, epoch), and every other operation
 //! belongs to one. An operation is delivered at most once: its id grows within the session and the replica drops one that it
@@ -11,13 +11,15 @@ use store::api::{Checksums, ChunkEntry, Regions, StoreError, WriteClass};
 use sys::Payload;
 use types::{ChangeNumber, ChunkIndex, DiskId, Epoch, Lba, VolumeId};
 
-/// What a coordinator asks of a replica. Each names the SMB2 request that carries it on the storage bus (crate `bus`).
+/// A coordinator's request to a replica. Each names the SMB2 request that carries it on the storage bus
+/// (crate `bus`).
 #[derive(Debug, Clone)]
 pub enum Operation {
-    /// Begins a session and durably promises the epoch: lower ones are refused from then on (I3). Answered when no operation of
-    /// an earlier session of the volume is in work, with the epoch that the disk had promised before. A disk that had promised less
-    /// than `least` refuses and promises nothing: it has gone back in time. If the disk is in sync, `settled` is the epoch up to which
-    /// all writes are complete on it and on all other copies, so that it may forget what its journal left in doubt before; else 0.
+    /// Begins a session and durably promises the epoch: lower ones are refused from then on (I3). Answered
+    /// when no operation of an earlier session of the volume is in work, with the epoch that the disk had
+    /// promised before. A disk that had promised less than `least` refuses and promises nothing: it has
+    /// gone back in time. If the disk is in sync, `settled` is the epoch up to which all writes are
+    /// complete on it and on all other copies, so that it may forget earlier doubts of its journal; else 0.
     /// SMB2 CREATE (2.2.13) with a create context of (volume, epoch, session, least, settled).
     Open { least: Epoch, settled: Epoch },
     /// Durably promises the request's epoch within the session. SMB2 IOCTL (2.2.31), an FSCTL of our own.
@@ -34,14 +36,14 @@ pub enum Operation {
     Write { lba: Lba, class: WriteClass, data: Payload, checksums: Checksums, number: ChangeNumber },
     /// The blocks read as zeroes afterwards.
     Discard { lba: Lba, blocks: u32, number: ChangeNumber },
-    /// What the blocks held is gone on every copy that counts.
+    /// The data of the blocks is lost on every copy that counts.
     MarkLost { lba: Lba, blocks: u32, number: ChangeNumber },
     /// The stamps of the chunk's regions.
     Regions { chunk: ChunkIndex },
 }
 
 impl Operation {
-    /// Returns the chunk that it is about, if it is about one.
+    /// Returns the chunk of the operation, if it has one.
     pub fn chunk(&self, chunk_of: impl Fn(u64) -> ChunkIndex) -> Option<ChunkIndex> {
         match self {
             Self::Open { .. } | Self::Promise | Self::Chunks => None,
@@ -67,11 +69,13 @@ pub struct SessionId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
-/// For whom an operation is, the most urgent first. It decides in which order requests leave, and is not on the wire: a disk serves what comes as
-/// it comes, and what waits on this side is not in anybody's way there.
+/// The beneficiary of an operation, the most urgent first. It decides in which order requests leave,
+/// and is not on the wire: a disk serves requests in their order, and one that waits on this side is in
+/// nobody's way there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// A client waits for it, or all clients of the volume may: openings, allocations, what differs after a crash.
+    /// A client waits for it, or all clients of the volume may: openings, allocations, differences after a
+    /// crash.
     Client,
     /// A disk that was away is brought up to date.
     Resync,
@@ -91,7 +95,7 @@ pub struct Request {
     pub volume: VolumeId,
     pub session: SessionId,
     pub id: RequestId,
-    /// Stamps writes, and is compared with what the disk has promised.
+    /// Stamps writes, and is compared with the disk's promise.
     pub epoch: Epoch,
     pub priority: Priority,
     pub operation: Operation,
@@ -104,14 +108,15 @@ pub struct Waiting {
     pub volume: VolumeId,
     pub session: SessionId,
     pub id: RequestId,
-    /// It has just left for its disk, whose time begins.
+    /// The request has just left for its disk, whose timeout begins.
     pub has_left: bool,
 }
 
 #[derive(Debug, Clone)]
 pub enum Answer {
     Done,
-    /// What the disk had promised before, and whether its journal leaves something of the volume in doubt that is not settled.
+    /// The disk's former promise, and whether its journal leaves something of the volume in doubt that is
+    /// not settled.
     Opened {
         promised: Epoch,
         doubtful: bool,
@@ -124,14 +129,15 @@ pub enum Answer {
     Chunks(Vec<ChunkEntry>),
 }
 
-/// Why a replica did not do what it was asked.
+/// Why a replica refused or failed a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BusError {
     /// The store's answer.
     Store(StoreError),
     /// The replica does not know the session: it was restarted, or a newer session began.
     NoSession,
-    /// The disk has promised less than it must have: an older image of it was restored. With what it has.
+    /// The disk has promised less than required: an older image of it was restored. With its present
+    /// promise and chunks.
     WentBack { promised: Epoch, chunks: Vec<ChunkEntry> },
     /// The transport cannot reach the replica.
     Unreachable,
@@ -167,7 +173,7 @@ pub struct Response {
 pub struct PeerId(pub u64);
 
 impl PeerId {
-    /// A connection that is lost: what is still answered to it goes nowhere.
+    /// A connection that is lost: answers to it go nowhere.
     pub(crate) const NOBODY: Self = Self(u64::MAX);
 }
 
@@ -180,7 +186,7 @@ pub trait Transport {
     }
     /// Moves the answers that are there into `out`.
     fn poll(&mut self, out: &mut Vec<Response>);
-    /// Moves into `out` what waits for its turn; told of each such request about once a second, so that nobody takes its disk for late. Of a client's
-    /// reads it is told at once as well, and when they leave.
+    /// Moves requests that wait for their turn into `out`; names each of them about once a second, so that
+    /// its disk is not taken for late. A client's reads are named at once as well, and when they leave.
     fn poll_waiting(&mut self, _out: &mut Vec<Waiting>) {}
 }

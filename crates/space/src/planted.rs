@@ -1,9 +1,9 @@
 //! Bugs that a test re-introduces to show that the simulator finds them.
 //!
-//! Without the feature `planted-bugs` there are none, and the compiler removes what asks for them. With it, one at a time is
-//! planted in the thread that asks.
+//! Without the feature `planted-bugs` there are none, and the compiler removes the checks for them.
+//! With it, one at a time is planted in the calling thread.
 
-/// What is done wrong while it is planted.
+/// A bug while it is planted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
     /// A disk serves a coordinator of an epoch below the promised one.
@@ -14,15 +14,15 @@ pub enum Planted {
     AckBeforeCas,
     /// A write is acknowledged when the first copy has it.
     AckFirstCopy,
-    /// Of copies of a block that proves itself the one of the lowest disk id is believed.
+    /// Of copies of a block that proves itself the one of the lowest disk id counts.
     AppendByLowestId,
     /// After a crash copies are believed in order of disk ids alone.
     BelievedByLowestId,
-    /// The disks of a dead node are put out only when calls of theirs are late.
+    /// The disks of a dead node are expelled only when calls of theirs are late.
     DeadDisksWaitedFor,
-    /// A disk that has a corrupt block is put out.
+    /// A disk that has a corrupt block is expelled.
     CorruptExpelsDisk,
-    /// A disk promises whatever epoch another node names.
+    /// A disk promises any epoch that another node names.
     EpochsBelieved,
     /// A pool of which disks are away for a moment is taken for full.
     FullWhenAway,
@@ -30,14 +30,14 @@ pub enum Planted {
     GuessOnUnknown,
     /// A read that is late is asked of a copy in the making as well.
     HedgeStaleCopy,
-    /// A disk whose machine is short of memory is put out.
+    /// A disk whose machine is short of memory is expelled.
     HostExpelsDisk,
     /// A copy becomes in-sync while writes that do not reach it still run, and they are not sent to it afterwards either:
     /// each of the two alone is enough.
     JoinBeforeDrain,
-    /// An opening goes on without disks that may have the last copy of something.
+    /// An opening continues without disks that may have the last copy of something.
     MinHoldersIgnored,
-    /// A move takes what it copies from one copy and gives another one up.
+    /// A move copies from one copy and gives another one up.
     MoveFromOneCopy,
     /// A node answers although its lease is over.
     LeaseSkipped,
@@ -53,17 +53,19 @@ pub enum Planted {
     NeverSpared,
     /// A node that is to try next is not named any more among those that may still answer.
     NextForgotten,
-    /// A node that was told to have a volume while it still let go of it is not told again.
+    /// A node that heard that it is to have a volume while it still let go of it does not hear so again.
     WithdrawalUnfollowed,
     /// A volume is taken over from a node although that has come back since it was taken for dead.
     ClaimWithoutFence,
     /// Copies that differ after a crash are left as they are.
     NoReconcile,
-    /// A disk that has promised less than it must have is taken for what it was.
+    /// Chunks are given back while disks are asked for their region epochs.
+    ProbedChunksGivenBack,
+    /// A disk that has promised less than required counts as it did before.
     PromisedLessAccepted,
     /// A copy that is not in-sync serves reads.
     ReadStaleCopy,
-    /// What was found before another owner was noticed is answered after that.
+    /// Results found before another owner was noticed are answered after that.
     AnswerAfterFencing,
     /// A read that met a corrupt copy fails if that cannot be repaired.
     ReadFailsWithRepair,
@@ -73,24 +75,26 @@ pub enum Planted {
     RepairOnce,
     /// A block that no copy that counts has intact is taken from a disk that returns, whether or not that missed a write of it.
     RescueOfMissed,
+    /// A chunk begins with fewer copies while a disk is being retired, as if that were out.
+    RetiringCountsAsOut,
     /// A resync leaves a region out.
     ResyncSkipsRegion,
     /// A block that fails its checksum is returned.
     ServeCorrupt,
-    /// A disk that opens a session has as much time again for what it has not answered, and is counted on.
+    /// A disk that opens a session gets a new timeout for its unanswered requests, and is counted on.
     SessionProvesDisk,
-    /// What may differ between copies counts as settled before they were compared.
+    /// Possible differences between copies count as settled before they were compared.
     SettledEarly,
     /// A disk answers the opening of a session before its promise of the epoch is durable.
     SkipPromise,
-    /// What a copy missed is counted from an epoch too late.
+    /// Writes that a copy missed are counted from an epoch too late.
     StaleSinceTooLate,
-    /// A copy beyond those that are wanted is given up without a look at what the others have.
+    /// A copy beyond the wanted number is given up without a check of the others.
     SurplusUnverified,
 }
 
 impl Planted {
-    /// Those that the simulator of `space` alone finds.
+    /// Bugs that the simulator of `space` alone finds.
     pub const ALL: [Self; 18] = [
         Self::AcceptOldEpochs,
         Self::AcceptReplays,
@@ -112,9 +116,9 @@ impl Planted {
         Self::StaleSinceTooLate,
     ];
 
-    /// Those that need the faults of a whole stack, blocks that cannot be read, writes that disks lose, disks that go back in time, nodes
-    /// that lie; and those that need a moment which seeds rarely hit.
-    pub const OF_DISKS: [Self; 22] = [
+    /// Bugs that need the faults of a whole stack (unreadable blocks, lost writes, disks that go back in
+    /// time, nodes that lie), and bugs that need a moment which seeds rarely hit.
+    pub const OF_DISKS: [Self; 24] = [
         Self::AppendByLowestId,
         Self::BelievedByLowestId,
         Self::ClaimWithoutFence,
@@ -129,11 +133,13 @@ impl Planted {
         Self::NextForgotten,
         Self::PassesOnAnothers,
         Self::PermissionSkipped,
+        Self::ProbedChunksGivenBack,
         Self::PromisedLessAccepted,
         Self::ReadFailsWithRepair,
         Self::RebuildRetriesForEver,
         Self::RepairOnce,
         Self::RescueOfMissed,
+        Self::RetiringCountsAsOut,
         Self::SettledEarly,
         Self::SurplusUnverified,
         Self::WithdrawalUnfollowed,

@@ -1,9 +1,10 @@
 //! The replica: one disk's store as coordinators see it.
 //!
-//! Owns the sessions of the volumes' coordinators. Promises: an operation is carried out at most once, only within the
-//! session it was sent in, and never under an epoch lower than the one the disk has promised (I3); a session begins only if the disk
-//! has promised what its coordinator knows it to have promised; what came from another node is answered to the connection that it
-//! came over, and to no other. Never knows other disks.
+//! Owns the sessions of the volumes' coordinators. Promises: an operation is carried out at most once,
+//! only within the session it was sent in, and never under an epoch lower than the one the disk has
+//! promised (I3); a session begins only if the disk has promised as much as its coordinator knows;
+//! requests of another node are answered to the connection that they came over, and to no other. Never
+//! knows other disks.
 
 use crate::message::{Answer, BusError, Operation, PeerId, Request, RequestId, Response, SessionId};
 use crate::planted::Planted;
@@ -55,16 +56,16 @@ fn after(id: RequestId) -> RequestId {
     RequestId(id.0 + 1)
 }
 
-/// An operation in work at the store.
+/// The connection that the operation came over; none: of a coordinator of this server.
 struct Work {
     /// The connection that it came over; none: of a coordinator of this server.
     peer: Option<PeerId>,
     volume: VolumeId,
     session: SessionId,
     id: RequestId,
-    /// It opens a session: what the disk had promised before.
+    /// The disk's former promise, if the operation opens a session.
     opens: Option<Epoch>,
-    /// It refuses a session: what the disk has promised, which is less than it must have.
+    /// The disk's promise, if the operation refuses a session because that is less than required.
     refuses: Option<Epoch>,
     epoch: Epoch,
 }
@@ -133,13 +134,14 @@ impl<S: BlockStore> Replica<S> {
         self.handle_of(Some(peer), request);
     }
 
-    /// Ends the sessions of a volume, whose promise an administrator has forgotten: of whatever epoch they are, the next one is taken.
+    /// Ends the sessions of a volume whose promise an administrator has forgotten: the next one is taken
+    /// under any epoch.
     pub fn end_sessions(&mut self, volume: VolumeId) {
         self.sessions.remove(&volume);
         self.opening.retain(|(_, waiting)| waiting.volume != volume);
     }
 
-    /// Ends the sessions of a connection that is lost. What is in work for it goes on, and is answered to nobody.
+    /// Ends the sessions of a lost connection. Its operations in work continue, and are answered to nobody.
     pub fn end_peer(&mut self, peer: PeerId) {
         self.sessions.retain(|_, session| session.peer != Some(peer));
         self.opening.retain(|(of, _)| *of != Some(peer));
@@ -223,7 +225,7 @@ impl<S: BlockStore> Replica<S> {
         out.append(&mut self.answers);
     }
 
-    /// Moves the answers to other nodes' coordinators into `out`, which [`Replica::poll`] has found.
+    /// Moves the answers to other nodes' coordinators that [`Replica::poll`] has found into `out`.
     pub fn poll_peers(&mut self, out: &mut Vec<(PeerId, Response)>) {
         out.append(&mut self.peer_answers);
     }
@@ -242,7 +244,8 @@ impl<S: BlockStore> Replica<S> {
             }
             return;
         }
-        // The session before ends here: what it still sends is refused, what is in work is waited for.
+        // The session before ends here: later requests of it are refused, its operations in work are waited
+        // for.
         let session = Session {
             id: request.session,
             peer,
@@ -255,12 +258,12 @@ impl<S: BlockStore> Replica<S> {
             return self.answer(peer, &request, Err(BusError::Store(StoreError::Fenced { promised })));
         }
         if promised < least && !Planted::PromisedLessAccepted.is_planted() {
-            // It says what it has: nobody may speak to it before the record says what becomes of that.
+            // The disk lists its chunks: no coordinator may speak to it before the record decides about them.
             let (volume, session, id, epoch) = (request.volume, request.session, request.id, request.epoch);
             let work = Work { peer, volume, session, id, opens: None, refuses: Some(promised), epoch };
             return self.start(work, StoreRequest::Chunks { volume });
         }
-        // Nothing later than what the coordinator itself stamps can be complete, whatever it says.
+        // Only writes up to the coordinator's own epoch can be complete, whichever epoch it names.
         self.store.settle(request.volume, settled.min(request.epoch));
         self.sessions.insert(request.volume, session);
         self.opening.retain(|(_, waiting)| waiting.volume != request.volume);

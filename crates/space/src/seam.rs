@@ -1,4 +1,4 @@
-//! What a replica needs of a store.
+//! A store as a replica needs it.
 
 use store::api::{StoreCompletion, StoreRequest};
 use types::{Epoch, VolumeId};
@@ -15,7 +15,8 @@ pub trait BlockStore {
     }
     /// The highest epoch durably promised for the volume; 0: none.
     fn promised(&self, volume: VolumeId) -> Epoch;
-    /// Forgets what the store's journal left in doubt in regions of the volume that were changed last under `settled` or earlier.
+    /// Forgets the doubts that the store's journal left about regions of the volume that were changed last
+    /// under `settled` or earlier.
     fn settle(&mut self, volume: VolumeId, settled: Epoch);
     /// Whether the store's journal leaves something of the volume in doubt.
     fn is_doubtful(&self, volume: VolumeId) -> bool;

@@ -1,35 +1,38 @@
-//! Which node opens which volume: those whose owner is dead, and those that have none; and what follows when an opening ends.
+//! Rules for which node opens which volume: those whose owner is dead, and those that have none; and
+//! for the end of an opening.
 //!
-//! Owns the rules only, pure functions of what a node knows: who lives, the records, whose a disk is. Nodes that know the same name the
-//! same node. Nodes that do not may both claim a volume; the record's compare-and-swap lets one of them have it, and the other one finds
-//! then that the volume's owner lives. `node` and the simulator act by the same functions.
+//! Owns the rules only, pure functions of a node's knowledge: the live nodes, the records, the owner of
+//! each disk. Nodes that know the same name the same node. Nodes that do not may both claim a volume;
+//! the record's compare-and-swap lets one of them have it, and the other one finds then that the
+//! volume's owner lives. `node` and the simulator act by the same functions.
 //!
-//! An opening that failed acts on the record only if that is still the one that it tried: another node may have claimed the volume
-//! meanwhile, and serve it. A node that lets go of a volume, for whatever reason, looks again whether it is to have it ([`LetGo`]): what it
-//! heard while it still held the volume told it nothing to do.
+//! An opening that failed acts on the record only if that is still the one that it tried: another node
+//! may have claimed the volume meanwhile, and serve it. A node that lets go of a volume, for any
+//! reason, checks again whether it is to have it ([`LetGo`]): it ignored all news while it still held
+//! the volume.
 
 use crate::api::SpaceError;
 use crate::planted::Planted;
-use cluster::{Condition, VolumeRecord};
+use records::{Condition, VolumeRecord};
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{DiskId, NodeId, VolumeId};
 
-/// What is known of a node.
+/// A node as a possible owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
     /// A majority of the nodes hears it.
     pub is_up: bool,
-    /// It is to have volumes: it neither drains nor leaves.
+    /// The node may get volumes: it neither drains nor leaves.
     pub takes_volumes: bool,
 }
 
-/// What decides who opens what.
+/// Facts that decide which node opens which volume.
 #[derive(Debug, Clone, Default)]
 pub struct View {
     pub nodes: BTreeMap<NodeId, Candidate>,
-    /// Whose each disk is.
+    /// The node of each disk.
     pub disks: BTreeMap<DiskId, NodeId>,
 }
 
@@ -121,7 +124,7 @@ pub fn is_spared(volume: &VolumeRecord, view: &View, own: NodeId) -> bool {
         && !Planted::NeverSpared.is_planted()
 }
 
-/// What became of an opening.
+/// End of an opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// The virtual disk serves.
@@ -132,7 +135,8 @@ pub enum Ended {
     Failed,
 }
 
-/// Says what became of an opening. `stopped`: why its virtual disk has, if so; `is_open`: it serves, and the file layer on it is open.
+/// Judges the end of an opening. `stopped`: why its virtual disk has stopped, if so; `is_open`: it
+/// serves, and the file layer on it is open.
 pub fn ended(stopped: Option<&SpaceError>, is_open: bool) -> Ended {
     match stopped {
         Some(SpaceError::Fenced) if !Planted::FencedOpeningFails.is_planted() => Ended::ClaimedElsewhere,
@@ -141,15 +145,15 @@ pub fn ended(stopped: Option<&SpaceError>, is_open: bool) -> Ended {
     }
 }
 
-/// An opening that failed: by which node, of what.
+/// An opening that failed: its node, and its record.
 #[derive(Debug, Clone)]
 pub struct Tried {
     pub by: NodeId,
-    /// Of the coordinator that was to have the volume; none: it did not come to that.
+    /// Incarnation of the coordinator that was to have the volume; none: it did not come to that.
     pub incarnation: Option<u128>,
     /// The record by which the node began.
     pub record: VolumeRecord,
-    /// What the claim was to depend on, as it was when the node began.
+    /// The condition of the claim, as it was when the node began.
     pub fence: Option<Condition>,
 }
 
@@ -166,12 +170,12 @@ impl Tried {
     }
 }
 
-/// What a node that cannot open a volume records.
+/// The record of a node that cannot open a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PassOn {
-    /// That this node tries next. The fence, if any, is a condition of that.
+    /// The named node tries next. The fence, if any, is a condition of that.
     To { next: NodeId, record: Box<VolumeRecord>, fence: Option<Condition> },
-    /// That a new round may begin: all have tried.
+    /// A new round may begin: all have tried.
     Again { record: Box<VolumeRecord> },
     /// Nothing: there is no other node that could.
     Keep,
@@ -179,11 +183,11 @@ pub enum PassOn {
     ClaimedElsewhere,
 }
 
-/// Says what a node records that could not open a volume, whose record it has read anew: `found`. Another node tries, of those that have not tried
-/// yet; if all have, a new round may begin.
+/// Returns the record of a node that could not open a volume and has read its record anew: `found`.
+/// Another node tries, of those that have not tried yet; if all have, a new round may begin.
 ///
-/// Whoever may still answer for the volume stays named until it has opened the volume anew, the next one too: it may be stopped at this moment, with
-/// a lease, and die before it hears of this.
+/// Nodes that may still answer for the volume stay named, the next node too until it has opened the
+/// volume anew: it may be stopped at this moment, with a lease, and die before it hears of this.
 pub fn pass_on(found: &VolumeRecord, tried: &Tried, view: &View) -> PassOn {
     let is_blind = Planted::PassesOnAnothers.is_planted();
     let has_claimed = tried.has_claimed(found) || is_blind;
@@ -192,7 +196,7 @@ pub fn pass_on(found: &VolumeRecord, tried: &Tried, view: &View) -> PassOn {
     }
     let is_ours = found.owner == Some(tried.by);
     let fence = tried.fence.clone().filter(|_| !has_claimed && !is_ours);
-    // Whom it was to be taken from may be back.
+    // The owner that was to lose the volume may be back.
     let may_be_back = !has_claimed && !is_ours && found.coordinator != 0 && fence.is_none();
     let mut record = Box::new(found.clone());
     if !Planted::PassedOnAtTheSameEpoch.is_planted() {
@@ -225,7 +229,7 @@ impl LetGo {
         self.0.set(!Planted::WithdrawalUnfollowed.is_planted());
     }
 
-    /// Whether a volume was let go since this was asked last.
+    /// Whether a volume was let go since the last call.
     pub fn take(&self) -> bool {
         self.0.take()
     }
@@ -244,7 +248,7 @@ pub fn may_answer(record: &VolumeRecord, to: Option<NodeId>) -> Vec<NodeId> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use cluster::{Provisioning, Resiliency};
+    use records::{Provisioning, Resiliency};
     use types::PoolId;
 
     fn volume(number: u8, owner: Option<u32>, disks: &[u8]) -> VolumeRecord {
@@ -285,7 +289,7 @@ pub(crate) mod tests {
         assert_eq!(of(&volumes, &view(&[2, 3], &[])), [3]);
         assert_eq!(of(&volumes, &view(&[2, 3], &[3])), [2]);
         assert_eq!(of(&volumes, &view(&[3], &[3])), [3]);
-        // Draining alone moves nothing: whoever drains hands its volumes over.
+        // Draining alone moves nothing: the draining node hands its volumes over.
         assert_eq!(of(&volumes, &view(&[1, 2, 3], &[1])), [1]);
     }
 
@@ -391,7 +395,7 @@ pub(crate) mod tests {
         assert_eq!((passed.owner, passed.coordinator), (Some(NodeId(1)), 0));
         assert_eq!((&passed.before[..], &passed.tried[..]), (&[NodeId(1)][..], &[NodeId(2)][..]));
         assert!(passed.epoch > record.epoch, "whoever has it open hears that it has lost it");
-        // It dies before it heard of that: the third waits for its lease.
+        // The next node dies before it heard of that: the third waits for its lease.
         assert_eq!(may_answer(&passed, Some(NodeId(3))), [NodeId(1)]);
         assert_eq!(may_answer(&passed, Some(NodeId(1))), []);
     }

@@ -19,15 +19,15 @@ pub struct Anchor {
     pub incarnation: u64,
     /// The first batch that replay needs.
     pub tail_sequence: u64,
-    /// Its place, in blocks from the start of the journal.
+    /// Place of that batch, in blocks from the start of the journal.
     pub tail_block: u32,
-    /// The CRC of the batch before it.
+    /// CRC of the batch before it.
     pub previous: u64,
     /// Batches up to this one were durable when the anchor was written: replay has to find them.
     pub durable_through: u64,
     /// The generation that the next allocated slab gets, at least.
     pub next_generation: u64,
-    /// Where the scrub goes on.
+    /// Place from which the scrub continues.
     pub scrub_slab: u32,
     pub scrub_block: u32,
 }

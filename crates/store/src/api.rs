@@ -104,7 +104,7 @@ pub enum StoreError {
     Fenced {
         promised: Epoch,
     },
-    /// No free slab, or no room under a thin disk.
+    /// No free slab, or no space on a thin disk.
     NoSpace,
     /// The chunk has no slab here.
     NotMapped,

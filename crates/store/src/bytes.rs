@@ -35,7 +35,7 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word))
 }
 
-/// Puts a number at `at`; nothing if there is no room.
+/// Puts a number at `at`; nothing if there is no space.
 pub(crate) fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
     if let Some(place) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
         *place = value.to_le_bytes();

@@ -101,7 +101,8 @@ pub fn erase<D: Disk + 'static>(disk: D, expected: DiskId) -> Result<(), FormatE
     .0
 }
 
-/// Overwrites what tells what a disk holds, so that it counts as holding nothing: its first and last megabyte, and the places of our label.
+/// Overwrites the identifying parts of a disk, so that it counts as empty: its first and last megabyte,
+/// and the places of our label.
 ///
 /// # Errors
 /// The disk's.

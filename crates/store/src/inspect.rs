@@ -1,4 +1,4 @@
-//! Looking at a disk without changing it: what it is, what it holds, what is damaged.
+//! Inspects a disk without changing it: its kind, its contents, its damage.
 
 use crate::anchor::{Anchor, parse_anchor, parse_records};
 use crate::io::{Io, Work};
@@ -21,9 +21,9 @@ use types::{Epoch, SlabIndex, VolumeId};
 pub struct CopyState {
     /// The structure that it is a copy of.
     pub what: &'static str,
-    /// Its place in bytes.
+    /// Offset of the copy in bytes.
     pub offset: u64,
-    /// Its sequence if it is intact, otherwise what is wrong with it.
+    /// Sequence of an intact copy, otherwise what is wrong with it.
     pub state: Result<u64, String>,
 }
 

@@ -16,11 +16,11 @@ const BATCHES_IN_FLIGHT: usize = 2;
 /// How a record stands to what lies in place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// All that belongs to it is durable, or in its batch.
+    /// All that belongs to the record is durable, or in its batch.
     Counts,
-    /// Its data are on their way into place: its batch takes no effect before they are durable.
+    /// The record's data are on their way into place: its batch takes no effect before they are durable.
     Awaits,
-    /// Its data did not get into place: it has no effect, and one that `Withdraws` follows it.
+    /// The record's data did not get into place: it has no effect, and one that `Withdraws` follows it.
     Void,
     /// A discard of blocks that a void record names. It changes nothing but what a replay of both yields. Stands before all that waits.
     Withdraws,
@@ -69,7 +69,7 @@ pub(crate) struct Run {
 /// A batch being written.
 pub(crate) struct FlyingBatch {
     pub(crate) sequence: u64,
-    /// Its first data block, in blocks from the start of the journal.
+    /// First data block, in blocks from the start of the journal.
     pub(crate) data_block: u32,
     pub(crate) entries: Vec<Pending>,
     durable: bool,
@@ -120,9 +120,11 @@ pub(crate) struct Journal {
     live: VecDeque<LiveBatch>,
     pending: VecDeque<Pending>,
     flying: VecDeque<FlyingBatch>,
-    /// The last attempt to cut a batch found no room.
+    /// The last attempt to cut a batch found no space.
     starved: bool,
-    /// The first batch with a void record that is not withdrawn durably. None says that it was durable, before the one that withdraws it.
+    /// First batch with a void record that is not withdrawn durably. No batch says that it was durable,
+    /// nor does the one that withdraws it: of that a crash may leave the header, which would be believed,
+    /// and not the data, without which its records count for nothing.
     withdrawing_from: Option<u64>,
 }
 
@@ -214,8 +216,9 @@ impl Journal {
         }
     }
 
-    /// Notes that the data of the task's record are not going to be in place. Answers whether a record that withdraws it was queued, which tells the
-    /// task when it is durable; else the record was in no batch yet, and is gone.
+    /// Notes that the data of the task's record will not be in place. Answers whether a record that
+    /// withdraws it was queued: the task gets an event when that is durable. Otherwise the record was in no
+    /// batch yet, and is gone.
     pub(crate) fn withdraw(&mut self, task: SlotId) -> bool {
         let awaits = |entry: &Pending| entry.task == Some(task) && entry.standing == Standing::Awaits;
         if let Some(at) = self.pending.iter().position(awaits) {
@@ -242,8 +245,8 @@ impl Journal {
         self.flying.clear();
     }
 
-    /// Takes out what waits for a batch, but for what must come before any other, and those whose data are on their way into place: nobody else may
-    /// write there yet. Its tasks.
+    /// Takes out the records that wait for a batch, and returns their tasks. Records stay that must come
+    /// before any other, and those whose data are on their way into place: nobody else may write there yet.
     pub(crate) fn refuse_pending(&mut self) -> Vec<SlotId> {
         self.starved = false;
         let (kept, refused): (VecDeque<_>, VecDeque<_>) =
@@ -252,7 +255,7 @@ impl Journal {
         refused.into_iter().filter_map(|pending| pending.task).collect()
     }
 
-    /// Takes the next batch, if something waits and there is room for it in flight and in the journal.
+    /// Takes the next batch, if something waits and there is space for it in flight and in the journal.
     pub(crate) fn cut(&mut self) -> Option<BatchWrite> {
         self.starved = false;
         // A batch behind one that withdraws says that the void record's batch was durable: it is not to be found without the other.
@@ -331,11 +334,12 @@ impl Journal {
         record_count: u32,
         wrap: bool,
     ) -> BatchHeader {
+        let proves = Planted::WithdrawalProves.is_planted() && !self.must_withdraw();
         BatchHeader {
             sequence: self.last_sequence + 1,
             incarnation: self.incarnation,
             previous: self.last_crc,
-            durable_through: if self.must_withdraw() { self.proven() } else { self.committed },
+            durable_through: if proves { self.committed } else { self.proven() },
             header_blocks,
             data_blocks,
             record_count,
@@ -372,18 +376,19 @@ impl Journal {
         Some(batch)
     }
 
-    /// Sequence of the oldest batch whose room was not given back, or of the next one that is cut.
+    /// Returns the sequence of the oldest batch whose space was not given back, or of the next one that is
+    /// cut.
     pub(crate) fn first_live(&self) -> u64 {
         self.live.front().map_or(self.last_sequence + 1, |batch| batch.sequence)
     }
 
-    /// The batches from this one on whose room was not given back.
+    /// Returns the batches from this one on whose space was not given back.
     pub(crate) fn live_from(&self, sequence: u64) -> impl Iterator<Item = LiveBatch> {
         self.live.iter().filter(move |batch| batch.sequence >= sequence).copied()
     }
 
     /// The batches from `sequence` to `until` that lie in one piece: of at most `blocks_max` blocks, if there is more than one. `None` if the first
-    /// one's room was given back.
+    /// one's space was given back.
     pub(crate) fn run_from(&self, sequence: u64, until: u64, blocks_max: u32) -> Option<Run> {
         let before = self.live.iter().take_while(|batch| batch.sequence < sequence);
         let block = before.fold(self.tail_block, |block, batch| (block + batch.blocks) % self.blocks);
@@ -417,7 +422,7 @@ impl Journal {
         (block, sequence.unwrap_or(self.first_live()), previous)
     }
 
-    /// Gives back the room of the batches up to `through`, after an anchor behind them is durable.
+    /// Gives back the space of the batches up to `through`, after an anchor behind them is durable.
     pub(crate) fn release(&mut self, through: u64) {
         while let Some(batch) = self.live.pop_front_if(|batch| batch.sequence <= through) {
             self.used -= batch.blocks;

@@ -53,7 +53,7 @@ impl fmt::Display for Features {
     }
 }
 
-/// The facts that a disk tells about itself.
+/// Facts that a disk records about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
     pub features: Features,

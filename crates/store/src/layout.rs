@@ -28,7 +28,7 @@ pub(crate) const RECORDS_SLOTS: [u64; 2] = [64 << 10, (64 << 10) + RECORDS_SLOT_
 pub(crate) const SLAB_ENTRIES_PER_LEAF: usize = 10;
 pub(crate) const SLAB_ENTRIES_PER_PAGE: usize = SLAB_ENTRIES_PER_LEAF * LEAVES_PER_PAGE;
 pub(crate) const PROMISE_ENTRIES_PER_LEAF: usize = 20;
-/// Pages of the promise table: room for 10240 volumes.
+/// Pages of the promise table: space for 10240 volumes.
 pub(crate) const PROMISE_PAGES: usize = 64;
 
 /// Entries of 4 bytes behind a CRC of 8.

@@ -22,7 +22,7 @@ struct Line {
     end: u32,
     manner: Manner,
     started: bool,
-    /// Its record stands in the journal's queue.
+    /// Whether its record stands in the journal's queue.
     queued: bool,
 }
 

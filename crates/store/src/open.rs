@@ -26,7 +26,7 @@ use types::{Epoch, PoolId, SlabIndex, VolumeId};
 /// Metadata pages read at once while replayed changes are merged into them.
 const READS_IN_FLIGHT: usize = 32;
 
-/// A disk's content as an opening found it, ready to go on with.
+/// A disk's content as an opening found it, ready to continue with.
 pub(crate) struct Opened {
     pub(crate) label: Label,
     pub(crate) anchor: Anchor,
@@ -195,8 +195,8 @@ pub(crate) async fn claim<D: Disk>(io: &Io<D>, opened: &mut Opened) -> Result<()
         }
     }
     opened.anchor.sequence += 1;
-    // All that replay found, or what comes before the first batch with a record that counts for nothing: the next opening looks at that one again,
-    // unless it finds it withdrawn.
+    // All batches that replay found, or those before the first one with a record that counts for nothing:
+    // the next opening examines that one again, unless it finds it withdrawn.
     let found = opened.replayed.live.back().map_or(0, |batch| batch.sequence);
     let sound = opened.replayed.void_from.map_or(found, |sequence| sequence - 1);
     opened.anchor.durable_through = opened.anchor.durable_through.max(sound);
@@ -210,8 +210,9 @@ pub(crate) async fn claim<D: Disk>(io: &Io<D>, opened: &mut Opened) -> Result<()
     heal_journal(io, opened).await
 }
 
-/// Writes zeroes over blocks of the journal that the medium did not give and that belong to no batch: each later opening that looks there for
-/// the journal's end would meet them again. The anchor has come before: if one can be read after all, it says nothing any more.
+/// Writes zeroes over blocks of the journal that the medium could not read and that belong to no batch:
+/// each later opening that searches there for the journal's end would meet them again. The anchor has
+/// come before: if one can be read after all, it means nothing any more.
 async fn heal_journal<D: Disk>(io: &Io<D>, opened: &mut Opened) -> Result<(), DiskError> {
     let (layout, anchor) = (&opened.label.layout, &opened.anchor);
     let blocks = opened.replayed.live.iter().map(|batch| batch.blocks).sum();
@@ -223,7 +224,7 @@ async fn heal_journal<D: Disk>(io: &Io<D>, opened: &mut Opened) -> Result<(), Di
         dead.retain(|block| !run.contains(block));
         let zeroes = BufMut::zeroed(run.len() * PAGE_BYTES).freeze();
         match io.write(layout.journal_offset(run.start), zeroes.into(), true).await {
-            // Nothing is lost by it, and the batch that is written there next tells.
+            // Nothing is lost if this fails: the batch that is written there next will report it.
             Ok(()) | Err(DiskError::Medium(_) | DiskError::NoSpace) => {}
             Err(error) => return Err(error),
         }
@@ -231,8 +232,9 @@ async fn heal_journal<D: Disk>(io: &Io<D>, opened: &mut Opened) -> Result<(), Di
     Ok(())
 }
 
-/// Writes what the journal's end leaves in doubt into the slab table. The anchor comes after it: once that is written, nothing in the
-/// journal tells of the doubt any more. The pages may be ahead of the anchor, as those of a checkpoint are that a crash cut off.
+/// Writes what the journal's end leaves in doubt into the slab table. The anchor comes after it: once
+/// that is written, nothing in the journal shows the doubt any more. The pages may be ahead of the
+/// anchor, as those of a checkpoint are that a crash cut off.
 async fn write_doubts<D: Disk>(io: &Io<D>, opened: &mut Opened) -> Result<(), DiskError> {
     if opened.doubtful_pages.is_empty() || Planted::DoubtNotKept.is_planted() {
         return Ok(());
@@ -307,8 +309,8 @@ impl OwnDamage {
     }
 }
 
-/// Finds the copies of the label that differ. They are written when a disk is formatted, one after the other, and by an opening that takes up a
-/// feature.
+/// Finds the copies of the label that differ. They are written when a disk is formatted, one after the
+/// other, and by an opening that adopts a feature.
 async fn judge_labels<D: Disk>(
     io: &Io<D>,
     label: &Label,

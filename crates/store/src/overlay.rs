@@ -7,11 +7,11 @@ use types::{BLOCK_BYTES, SlabIndex};
 
 #[derive(Debug, Clone)]
 pub(crate) struct OverlayEntry {
-    /// The batch that holds it.
+    /// Batch that holds the block.
     pub(crate) sequence: u64,
-    /// Its place, in blocks from the start of the journal.
+    /// Place of the block, in blocks from the start of the journal.
     pub(crate) journal_block: u32,
-    /// Checksum of its bytes, from its record.
+    /// Checksum of the block's bytes, from its record.
     pub(crate) checksum: u64,
     pub(crate) bytes: Option<Buf>,
 }
@@ -44,7 +44,7 @@ impl Overlay {
         self.entries.get(&key)
     }
 
-    /// Takes a block; its bytes only if the budget has room for them.
+    /// Takes a block; its bytes only if the budget has space for them.
     pub(crate) fn insert(&mut self, key: u64, entry: OverlayEntry) {
         let bytes = entry.bytes.filter(|_| self.kept_bytes + BLOCK_BYTES <= self.budget_bytes).map(|bytes| {
             // A slice of a large receive buffer would keep all of it.

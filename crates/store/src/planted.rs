@@ -28,7 +28,7 @@ pub enum Planted {
     NoPageVersions,
     /// A checkpoint that was given up leaves its number to the next but one opening.
     NumberTwice,
-    /// A scrub looks at data and metadata alone.
+    /// A scrub reads data and metadata alone.
     OwnNotScrubbed,
     /// Metadata pages that cannot be read once are damaged.
     PassingErrorMarksLost,
@@ -36,13 +36,13 @@ pub enum Planted {
     ReuseSlabAtOnce,
     /// A fresh write is answered when its data are durable, and its record may not be.
     PlacedWithoutRecord,
-    /// Replay believes a record of fresh data without a look whether they are there.
+    /// Replay believes a record of fresh data without checking whether they are there.
     PlacedUnverified,
     /// A promise is answered before it is durable.
     PromiseInMemory,
-    /// Append blocks are returned without a look at whether they prove themselves.
+    /// Append blocks are returned without checking that they prove themselves.
     SealNotVerified,
-    /// Blocks are returned without a look at their checksums.
+    /// Blocks are returned without checking their checksums.
     ServeCorrupt,
     /// Of two copies of a table the older one is believed.
     StaleTableCopy,
@@ -50,11 +50,13 @@ pub enum Planted {
     VoidNotWithdrawn,
     /// Page versions become durable before the pages.
     VersionsBeforePages,
+    /// A batch that takes a record back says that the record's batch was durable.
+    WithdrawalProves,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::AcceptTornBatch,
         Self::AckBeforeDurable,
         Self::AnchorBeforeFlush,
@@ -77,6 +79,7 @@ impl Planted {
         Self::StaleTableCopy,
         Self::VoidNotWithdrawn,
         Self::VersionsBeforePages,
+        Self::WithdrawalProves,
     ];
 
     #[cfg(feature = "planted-bugs")]

@@ -16,8 +16,8 @@ const FLAG_WRAP: u32 = 1;
 /// One change, as the journal says it. Blocks are counted within the slab.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
-    /// The blocks' data follow the header, one block per checksum. Volume and chunk seed the checksums: replay verifies
-    /// them whatever became of the slab later.
+    /// The blocks' data follow the header, one block per checksum. Volume and chunk seed the checksums:
+    /// replay verifies them even if the slab has changed hands later.
     Overwrite {
         slab: SlabIndex,
         first: u32,
@@ -272,8 +272,8 @@ pub(crate) fn encode_batch(disk: DiskId, header: &BatchHeader, records: &[&Recor
 /// The chain's CRC before the first batch of a disk.
 pub(crate) const NO_BATCH_BEFORE: u64 = 0;
 
-/// The place in the chain that a block names if it is the first of a batch, whatever else of it is whole: a header may have rotted in any
-/// of its fields.
+/// Place in the chain that a block names if it is the first of a batch. The rest of the block may be
+/// damaged: a header may have rotted in any of its fields.
 pub(crate) struct BatchLink {
     pub(crate) sequence: u64,
     pub(crate) incarnation: u64,

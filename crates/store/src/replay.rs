@@ -1,5 +1,5 @@
-//! Replay: reads the journal from the anchor on and gathers what its batches change. Tells a torn end, which is normal after
-//! a crash, from damage to what was acknowledged.
+//! Replay: reads the journal from the anchor on and gathers the changes of its batches. Distinguishes a
+//! torn end, which is normal after a crash, from damage to acknowledged batches.
 
 use crate::anchor::Anchor;
 use crate::io::Io;
@@ -22,8 +22,8 @@ use types::{BLOCK_BYTES, Epoch, Lba, SlabIndex, VolumeId};
 const WINDOW_BLOCKS: u32 = 256;
 /// Bytes of journaled blocks kept from replay; others are read again when needed.
 const KEPT_BYTES: usize = 8 << 20;
-/// Batches that may wait for a proof that they were durable. Each batch says so of all but the last two before it, and but for those from one on
-/// that is being withdrawn.
+/// Batches that may wait for a proof that they were durable. Each batch proves all but the last two
+/// before it, except for those from the first one that is being withdrawn.
 const HELD_BATCHES_MAX: usize = 8;
 /// Blocks in place that are read at once.
 const PLACED_BLOCKS: usize = 256;
@@ -109,7 +109,7 @@ impl Found {
     }
 }
 
-/// Tables that replay changes as it goes on.
+/// Tables that replay changes on its way.
 struct Tables<'a> {
     slabs: &'a mut [Option<SlabEntry>],
     promises: &'a mut HashMap<VolumeId, Epoch>,
@@ -479,7 +479,7 @@ fn keep_last(changes: &mut Vec<(u16, u64)>, epochs: u32) {
 
 /// A journaled block that does not match the checksum in its record.
 pub(crate) struct DamagedBlock {
-    /// Its place among the data blocks of its batch.
+    /// Place of the block among the data blocks of its batch.
     pub(crate) at: usize,
     pub(crate) slab: SlabIndex,
     pub(crate) block: u32,

@@ -88,8 +88,8 @@ impl PageVersions {
         out
     }
 
-    /// Takes over the leaves from `first` on. Answers how many are damaged, or tell of versions that there cannot be yet: their pages
-    /// count as written by no checkpoint.
+    /// Takes over the leaves from `first` on. Answers how many are damaged, or have versions that cannot
+    /// exist yet: their pages count as written by no checkpoint.
     pub(crate) fn read_leaves(
         &mut self,
         disk: DiskId,

@@ -71,7 +71,7 @@ impl Run {
         }
     }
 
-    /// Cuts the power in ways that `limits` allow, and `by_chance` more; the run itself goes on.
+    /// Cuts the power in ways that `limits` allow, and `by_chance` more; the run itself continues.
     fn check(&self, limits: Limits, by_chance: u64, salt: u64) {
         let by_chance = (0..by_chance).map(|at| self.disk.random_choice(salt * 1000 + at));
         for (at, choice) in (salt..).zip(self.disk.choices(limits).into_iter().chain(by_chance)) {

@@ -84,7 +84,7 @@ fn a_last_batch_whose_first_block_cannot_be_read_may_have_been_anything() {
 
 #[test]
 fn a_last_batch_of_whose_header_any_field_has_rotted_may_have_been_anything() {
-    // All bytes of the header that tell anything but how long the batch is: docs/ON_DISK.md, "Journal".
+    // All bytes of the header except those of the batch's length: docs/ON_DISK.md, "Journal".
     for at in 0..60 {
         let (rig, disk) = written();
         let header = last_data(&disk) - 4096;

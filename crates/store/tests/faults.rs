@@ -253,7 +253,7 @@ fn a_grown_disk_opens_at_its_old_size() {
     assert_eq!(Rig::open(grown).read(0, 256), Ok(pattern(1, 256)));
 }
 
-/// Every kind of write that fails poisons the store; reads go on; what was acknowledged is there after verification.
+/// Every kind of write that fails poisons the store; reads continue; what was acknowledged is there after verification.
 #[test]
 fn a_failed_write_or_flush_poisons_until_the_disk_is_verified() {
     let targets = [FaultTarget::Write, FaultTarget::Flush];
@@ -446,7 +446,7 @@ fn an_allocation_that_a_full_journal_refuses_can_be_asked_for_again() {
     };
     let refused = (1..400).filter(|round| rig.write(WriteClass::Overwrite, 5, &pattern(*round, 1)).is_err());
     assert!(refused.count() > 100);
-    // It may find the last block of the journal.
+    // This allocation may find the last block of the journal.
     let _ = rig.run(allocate(1));
     let free = rig.store.free_slabs();
     for _ in 0..3 {
@@ -721,7 +721,7 @@ fn a_checkpoint_that_found_no_room_is_made_by_itself_when_there_is_room() {
     rig.settle();
     let held = rig.store.health();
     assert!(held.no_space > 0 && held.overlay_blocks == 1);
-    // It is tried again for nothing, and comes to rest.
+    // The checkpoint is tried again in vain, and comes to rest.
     rig.store.retry();
     rig.settle();
     assert_eq!(rig.store.health().overlay_blocks, 1);

@@ -44,7 +44,7 @@ fn a_power_cut_loses_no_promise_while_others_are_written_beside_it() {
     }
 }
 
-/// Short of memory, for instance: it says nothing of the disk, whose store goes on.
+/// For lack of memory, for instance: that says nothing of the disk, and the store continues.
 #[test]
 fn a_scrub_that_a_metadata_page_fails_ends_and_the_next_one_goes_on() {
     let mut rig = Rig::open(format(crash_disk(16 << 20), small()).unwrap());
@@ -61,7 +61,7 @@ fn a_scrub_that_a_metadata_page_fails_ends_and_the_next_one_goes_on() {
     rig.settle();
 }
 
-/// A checkpoint that finds no room leaves pages changed in RAM, as many as the cache holds and more.
+/// A checkpoint that finds no space leaves pages changed in RAM, as many as the cache holds and more.
 #[test]
 fn reads_and_writes_go_on_while_changed_pages_fill_the_cache() {
     let parameters = FormatParameters { slab_bytes: Some(4 << 20), ..small() };

@@ -139,7 +139,7 @@ fn what_a_void_record_may_have_lost_is_doubted_without_making_the_copy_worse() {
 #[test]
 fn a_void_record_takes_nothing_else_of_its_batch_with_it() {
     let (mut rig, disk) = empty();
-    // The data hang; the record waits for room in flight and shares a batch with an overwrite.
+    // The data hang; the record waits for space in flight and shares a batch with an overwrite.
     let place = FaultTarget::WriteRange { offset: layout().slabs + (32 << 12), len_bytes: 16 << 12 };
     disk.inject(Fault::every(place, FaultAction::Hang));
     rig.submit(write_request(WriteClass::Fresh, 32, &pattern(1, 16)));
@@ -149,6 +149,13 @@ fn a_void_record_takes_nothing_else_of_its_batch_with_it() {
     let mut rig = Rig::open(disk.after_crash(&CrashChoice::lose_all()));
     assert_eq!(rig.read(32, 16), Ok(zeroes(16)));
     assert_eq!(rig.read(100, 1), Ok(pattern(2, 1)));
+}
+
+#[test]
+fn a_torn_batch_that_was_to_withdraw_a_record_does_not_make_it_count() {
+    let mut rig = common::with_torn_withdrawal();
+    assert_eq!(rig.read(32, 16), Ok(zeroes(16)));
+    assert_eq!(rig.read(100, 2), Ok([pattern(2, 1), zeroes(1)].concat()));
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Planted bugs are found by what this crate's own tests look at. A run without a bug passes the same looks.
+//! Planted bugs are found by the checks of this crate's own tests. A run without a bug passes the same
+//! checks.
 
 mod common;
 
@@ -225,7 +226,10 @@ fn void_records() -> Found {
         rig.write(WriteClass::Overwrite, 100 + round, &pattern(2, 1)).map_err(|error| error.to_string())?;
         rig = rig.reopen();
     }
-    expect("a void record comes back", rig.read(32, 16) == Ok(vec![0; 16 * BLOCK_BYTES]))
+    expect("a void record comes back", rig.read(32, 16) == Ok(vec![0; 16 * BLOCK_BYTES]))?;
+
+    let found = common::with_torn_withdrawal().read(32, 16);
+    expect("a record counts that was taken back", found == Ok(vec![0; 16 * BLOCK_BYTES]))
 }
 
 /// A copy of the label rots while the store is at work, and after a scrub another one.

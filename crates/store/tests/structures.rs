@@ -51,7 +51,7 @@ impl Damage {
         }
     }
 
-    /// Counters that tell of so many pages: structures, blocks, medium errors.
+    /// Expected counters for this many pages: structures, blocks, medium errors.
     fn counted(self, pages: u64) -> (u64, u64, u64) {
         (pages, pages, if self == Self::Rot { 0 } else { pages })
     }
@@ -82,7 +82,7 @@ fn is_whole(rig: &mut Rig<CrashDisk>) {
     assert_eq!(rig.store.records(), pattern(2, 3));
 }
 
-/// As [`is_whole`], but for the first blocks, which [`journaled`] has overwritten.
+/// As [`is_whole`], except for the first blocks, which [`journaled`] has overwritten.
 fn is_whole_but(rig: &mut Rig<CrashDisk>, overwritten: u64) {
     for block in 0..overwritten {
         assert_eq!(rig.read(block, 1), Ok(pattern(10 + block, 1)), "block {block}");
@@ -307,7 +307,7 @@ fn a_journaled_block_that_is_not_what_its_record_says_is_not_applied() {
         rig.checkpoint();
         assert!(disk.peek(place, BLOCK_BYTES) == before, "{damage:?}");
         assert_eq!((counted(&rig), disk.unreadable_blocks()), ((0, 1, damage.counted(1).2), 0));
-        // It is known, and counts no more.
+        // The damage is known, and is not counted again.
         assert!(rig.read(4, 1).is_err());
         assert_eq!(scrub(&mut rig), [4]);
         assert_eq!(counted(&rig), (0, 1, damage.counted(1).2));
@@ -402,7 +402,7 @@ fn nothing_is_counted_after_formatting_or_the_first_openings_were_cut_off() {
         let mut parameters = small();
         parameters.force = true;
         let stopped = disk.clone();
-        // Its last operation is never answered, so it is run beside.
+        // The last operation is never answered, so formatting runs in a thread of its own.
         let runs = std::thread::spawn(move || drop(format(stopped, parameters)));
         while !disk.is_stopped() && !runs.is_finished() {
             std::thread::yield_now();

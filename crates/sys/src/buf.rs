@@ -131,7 +131,7 @@ impl BufMut {
         Self::new(0, len, false)
     }
 
-    /// `len` bytes of unspecified content whose byte `aligned_at` lies at a page boundary: room for a header before
+    /// `len` bytes of unspecified content whose byte `aligned_at` lies at a page boundary: space for a header before
     /// a payload that has to be aligned.
     pub fn with_aligned(len: usize, aligned_at: usize) -> Self {
         let start = (ALIGN_BYTES - aligned_at % ALIGN_BYTES) % ALIGN_BYTES;

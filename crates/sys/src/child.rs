@@ -11,7 +11,7 @@ pub fn die_with_parent(command: &mut Command) {
     command.process_group(0);
     let in_child = move || {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-        // It may have died before the kernel was asked.
+        // The parent may have died before this call.
         if rustix::process::getppid() != Some(parent) {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }

@@ -2,7 +2,7 @@
 
 use types::Monotonic;
 
-/// CLOCK_BOOTTIME: it goes on while the machine is suspended, so that a lease is over when the machine wakes up.
+/// CLOCK_BOOTTIME: it continues while the machine is suspended, so that a lease is over when the machine wakes up.
 pub fn monotonic_now() -> Monotonic {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // The C library reads it without entering the kernel, also under tools that hide the vDSO (valgrind).

@@ -280,7 +280,7 @@ impl FileRing {
     /// Hands what is queued to the kernel, and sleeps until something completes, a tick or `timeout` has passed.
     ///
     /// # Errors
-    /// When the kernel refuses to go on with the ring itself; nothing that one operation did.
+    /// When the kernel refuses to continue with the ring itself; nothing that one operation did.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.arm_tick();
         let is_ready = !self.ring.completion().is_empty();

@@ -13,7 +13,7 @@ pub struct InterfaceAddress {
     /// The kernel's number of the interface.
     pub index: u32,
     pub address: IpAddr,
-    /// It is up, and its link is.
+    /// Whether the interface and its link are up.
     pub running: bool,
 }
 

@@ -38,7 +38,7 @@ pub fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, Li
         }
     };
     let bound = bound.and_then(|listener| {
-        // It listens already: this changes how many may wait.
+        // The socket listens already: this changes how many connections may wait.
         net::listen(&listener, BACKLOG)?;
         Ok(listener)
     });

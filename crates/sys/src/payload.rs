@@ -16,7 +16,7 @@ impl Payload {
         Self::default()
     }
 
-    /// No bytes, with room for so many parts.
+    /// No bytes, with room for this many parts.
     pub fn with_capacity(parts: usize) -> Self {
         Self { parts: SmallVec::with_capacity(parts), len: 0 }
     }
@@ -41,7 +41,7 @@ impl Payload {
     }
 
     pub fn append(&mut self, mut other: Payload) {
-        // Room that was made for parts is kept.
+        // Space that was made for parts is kept.
         if self.is_empty() && !self.parts.spilled() {
             *self = other;
         } else {

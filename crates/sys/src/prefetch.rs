@@ -17,7 +17,7 @@ pub fn prefetch<T>(value: &T) {
 #[inline]
 fn fetch(address: *const i8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: a prefetch reads nothing that the program could see, whatever the address.
+    // SAFETY: a prefetch reads nothing that the program could see, at any address.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(address) };
 }
 

@@ -7,15 +7,16 @@ use std::os::fd::{AsFd, AsRawFd};
 /// Lets the kernel take some `bytes` of a connection that nobody has received yet, as far as it allows that to anybody. Left to itself it finds out by
 /// how much is received in a round trip; if that is microseconds it may stay at less than what was asked for, and the sender waits again and again.
 ///
-/// The limit goes on to grow by itself: it is not SO_RCVBUF, which would end that. Linux raises it when SO_RCVLOWAT asks for more than it holds
-/// (`tcp_set_rcvlowat`), and leaves it there when that is taken back.
+/// The limit keeps growing by itself: it is not SO_RCVBUF, which would end that. Linux raises it when
+/// SO_RCVLOWAT asks for more than it holds (`tcp_set_rcvlowat`), and leaves it there when that is taken
+/// back.
 ///
 /// # Errors
 /// When the socket takes no such option.
 pub fn widen_receive_window(socket: impl AsFd, bytes: u32) -> io::Result<()> {
     let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     for value in [bytes, 1] {
-        // SAFETY: the value is read, and is as long as it is said to be.
+        // SAFETY: the value is read, and its length is right.
         let result = unsafe {
             libc::setsockopt(
                 socket.as_fd().as_raw_fd(),

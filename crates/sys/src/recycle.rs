@@ -1,9 +1,11 @@
 //! Where the memory of buffers comes from and goes to: small ones by free lists, one set per thread, large ones by the process's spans
 //! ([`crate::spans`]).
 //!
-//! Promises: the process keeps at most [`KEPT_BYTES_MAX`] of free memory in large pieces, or what it was told by [`keep_free_memory`],
-//! and a thread as much as [`KEPT_SMALL_BYTES`] in small ones, or an eighth of what it told; a small buffer may be dropped on another thread
-//! than the one that took it, and then serves that one. Allocations above the largest size class go straight back to the allocator.
+//! Promises: the process keeps at most [`KEPT_BYTES_MAX`] of free memory in large pieces, or the number
+//! given to [`keep_free_memory`], and a thread keeps [`KEPT_SMALL_BYTES`] in small ones, or an eighth
+//! of the number that it gave. A small buffer may be dropped on another thread than the one that took
+//! it, and then serves that one. Allocations above the largest size class go straight back to the
+//! allocator.
 //!
 //! Memory that goes to the kernel and comes back costs a fault and a clearing for each page, more than all else that is done with a
 //! payload. So a server keeps what its cache lets go of in bursts, and gives it up by and by if nobody took it
@@ -62,7 +64,7 @@ enum Origin {
 /// Small pieces.
 struct FreeLists {
     by_class: [Vec<NonNull<Allocation>>; SMALL],
-    /// The shortest that each list was since the last trimming: so many at its front nobody took.
+    /// The shortest that each list was since the last trimming: this many at its front nobody took.
     shortest: [usize; SMALL],
     kept_bytes: usize,
     kept_bytes_max: usize,
@@ -151,7 +153,7 @@ pub(crate) unsafe fn give_back(allocation: NonNull<Allocation>) {
     }
 }
 
-/// The process keeps so many bytes of free memory in large pieces from now on, [`KEPT_BYTES_MAX`] at least, and this thread an eighth of
+/// The process keeps this many bytes of free memory in large pieces from now on, [`KEPT_BYTES_MAX`] at least, and this thread an eighth of
 /// it in small ones. A caller that raises it calls [`trim_free_memory`] from time to time.
 pub fn keep_free_memory(bytes: usize) {
     let bytes = bytes.max(KEPT_BYTES_MAX);

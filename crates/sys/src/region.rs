@@ -177,7 +177,7 @@ fn stream(to: *mut u8, bytes: &[u8]) {
     use std::arch::x86_64::{_mm_sfence, _mm_stream_si64};
     let head = to.align_offset(8).min(bytes.len());
     let (head, rest) = bytes.split_at(head);
-    // SAFETY: the caller's range at `to` has room for all of `bytes`; `to + head` is a multiple of 8; the fence makes the stores
+    // SAFETY: the caller's range at `to` has space for all of `bytes`; `to + head` is a multiple of 8; the fence makes the stores
     // visible in order, as the intrinsic demands.
     unsafe {
         ptr::copy_nonoverlapping(head.as_ptr(), to, head.len());
@@ -194,7 +194,7 @@ fn stream(to: *mut u8, bytes: &[u8]) {
 
 #[cfg(not(target_arch = "x86_64"))]
 fn stream(to: *mut u8, bytes: &[u8]) {
-    // SAFETY: the caller's range at `to` has room for all of `bytes`.
+    // SAFETY: the caller's range at `to` has space for all of `bytes`.
     unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
 }
 

@@ -3,7 +3,7 @@
 /// Alignment in bytes of every allocation, and the size of a page.
 pub const ALIGN_BYTES: usize = 4096;
 
-/// Free memory in large pieces that the process keeps, in bytes, unless it is told otherwise.
+/// Free memory in large pieces that the process keeps by default, in bytes.
 pub(crate) const KEPT_BYTES_MAX: usize = 32 << 20;
 
 const KIB: usize = 1024;
@@ -34,7 +34,7 @@ pub(crate) const CLASS_BYTES: [usize; 20] = [
     8256 * KIB,
 ];
 
-/// Of the other classes, of whose free pieces nobody took so many, the one with most bytes of them.
+/// Returns, of the other classes, the one with most bytes of free pieces that nobody took (`untaken`).
 pub(crate) fn most_idle(untaken: &[usize], class: usize) -> Option<usize> {
     let idle = |other: usize| untaken[other] * CLASS_BYTES[other];
     let others = (0..untaken.len()).filter(|&other| other != class && idle(other) > 0);

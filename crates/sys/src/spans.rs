@@ -1,6 +1,6 @@
 //! Memory of large buffers: spans of address space, each cut into pieces of one size at a time.
 //!
-//! A span whose pieces are all free serves any other size as it is: what a cache lets go of in one size becomes room for another
+//! A span whose pieces are all free serves any other size as it is: what a cache lets go of in one size becomes space for another
 //! without leaving for the kernel and coming back, which costs a fault and a clearing for each page, more than moving the bytes.
 //! Promises: all threads together keep at most [`Spans::kept_bytes_max`] of free memory; if there is more, sizes give way that
 //! nobody took lately, and whole spans before parts of some. Address space is kept: it grows with the most that was ever in use,
@@ -19,7 +19,7 @@ const SPAN_BYTES: usize = 16 << 20;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 const CLASSES: usize = CLASS_BYTES.len();
 
-/// At most so many spans whose pieces are all free and have memory are held ready while there is demand.
+/// At most this many spans whose pieces are all free and have memory are held ready while there is demand.
 const AHEAD_SPANS: usize = 4;
 
 /// Niceness of the thread that populates them.
@@ -34,7 +34,7 @@ static LENDS: AtomicBool = AtomicBool::new(true);
 /// The process's spans.
 static SPANS: Mutex<Spans> = Mutex::new(Spans::new());
 
-/// Tells the thread of [`populate_ahead`] that [`Spans::is_wanted_ahead`].
+/// Wakes the thread of [`populate_ahead`] if [`Spans::is_wanted_ahead`].
 static WANTED_AHEAD: Condvar = Condvar::new();
 
 fn spans() -> MutexGuard<'static, Spans> {
@@ -112,7 +112,7 @@ pub(crate) unsafe fn give_back(piece: Piece) {
 /// when the piece is used again.
 ///
 /// # Safety
-/// As for [`give_back`], but for what the kernel and others read.
+/// As for [`give_back`], except for what the kernel and others read.
 pub(crate) unsafe fn give_up_lent(piece: Piece) {
     let leaving = spans().leaving_lent(piece);
     // Nothing is written here: the pages are still read.
@@ -132,7 +132,7 @@ pub(crate) fn lends() -> bool {
     LENDS.load(Ordering::Relaxed)
 }
 
-/// At most so many bytes of free memory are kept from now on.
+/// At most this many bytes of free memory are kept from now on.
 pub(crate) fn keep(bytes: usize) {
     spans().kept_bytes_max = bytes;
 }
@@ -240,7 +240,7 @@ struct Spans {
     empty: List,
     /// Free pieces with memory by class.
     free: [usize; CLASSES],
-    /// The fewest that there were since the last trimming: so many nobody took.
+    /// The fewest that there were since the last trimming: this many nobody took.
     fewest: [usize; CLASSES],
     kept_bytes: usize,
     kept_bytes_max: usize,

@@ -98,7 +98,7 @@ fn a_cache_that_turns_over_from_small_to_large_pieces_keeps_its_memory() {
     let (mut fresh, mut left) = (0, 0);
     let mut large = Vec::new();
     for _ in 0..62 {
-        // Room is made first, as the cache does.
+        // Space is made first, as the cache does.
         let evicted: Vec<Piece> = cached.drain(..16.min(cached.len())).collect();
         left += give_back_all(&mut spans, evicted);
         let (piece, zero) = spans.take(class_of(MIB)).expect("address space");
@@ -117,7 +117,7 @@ fn no_more_is_kept_than_the_bound_and_idle_sizes_give_way() {
     let many = take_many(&mut spans, MIB, 40);
     assert_eq!(give_back_all(&mut spans, many), 8 * MIB);
     assert_eq!(spans.kept_bytes, KEPT_BYTES_MAX);
-    // They may still be wanted: what came last goes.
+    // Kept spans may still be wanted: those that come last are given back.
     let now = take_many(&mut spans, 260 << 10, 60);
     let kept = spans.kept_bytes;
     give_back_all(&mut spans, now);

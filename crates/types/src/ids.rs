@@ -19,7 +19,7 @@ macro_rules! uuid_id {
             pub const fn from_bytes(bytes: [u8; 16]) -> Self {
                 Self(Uuid::from_bytes(bytes))
             }
-            /// Its 16 bytes on disk (RFC 9562 byte order).
+            /// Returns the 16 bytes as on disk (RFC 9562 byte order).
             pub const fn to_bytes(self) -> [u8; 16] {
                 self.0.into_bytes()
             }

@@ -62,20 +62,20 @@ impl LatencyHistogram {
     pub const fn record(&mut self, taken: Duration) {
         let taken_ns = taken.as_nanos() as u64;
         self.counts[bucket_of(taken_ns)] += 1;
-        // It would take 584 years of waiting.
+        // An overflow would take 584 years of waiting.
         self.sum_ns = self.sum_ns.wrapping_add(taken_ns);
     }
 
     /// Counts what `other` has counted, too.
     pub fn add(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(other.counts) {
-            // It may be what another server says it has counted.
+            // Another server's counts may hold any numbers.
             *count = count.saturating_add(more);
         }
         self.sum_ns = self.sum_ns.wrapping_add(other.sum_ns);
     }
 
-    /// Gives what was counted since `before`, a look at the same histogram.
+    /// Returns the durations counted since `before`, an earlier state of the same histogram.
     pub fn since(&self, before: &Self) -> Self {
         let mut grown = *self;
         for (count, then) in grown.counts.iter_mut().zip(before.counts) {
@@ -113,7 +113,7 @@ const fn bucket_of(taken_ns: u64) -> usize {
 mod tests {
     use super::*;
 
-    /// The bucket found by looking at all bounds.
+    /// Finds the bucket by comparing all bounds.
     fn bucket_by_search(taken_ns: u64) -> usize {
         BOUNDS_NS.iter().position(|bound| taken_ns <= *bound).unwrap_or(BOUNDS_NS.len())
     }

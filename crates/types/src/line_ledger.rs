@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub const HOST_LINES: u32 = 10;
 /// Lines of all hosts in a minute.
 pub const LINES: u32 = 60;
-/// Hosts that are told apart.
+/// Hosts counted apart.
 pub const HOSTS: usize = 64;
 
 /// How many of one host have no line.

@@ -7,12 +7,13 @@ use std::cell::Cell;
 pub struct Repeated(Cell<u64>);
 
 impl Repeated {
-    /// It failed; `true` the first time, which is to be said.
+    /// Notes a failure; `true` the first time: then it should be reported.
     pub fn note_failure(&self) -> bool {
         self.0.replace(self.0.get() + 1) == 0
     }
 
-    /// It went well; how often it had failed before, if it had: that is to be said.
+    /// Notes a success; returns the number of failures before it, if any: then the recovery should be
+    /// reported.
     pub fn note_success(&self) -> Option<u64> {
         let failures = self.0.take();
         (failures > 0).then_some(failures)

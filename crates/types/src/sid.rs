@@ -90,7 +90,7 @@ impl Sid {
     pub fn relative_id(&self) -> Option<u32> {
         self.sub_authorities.last().copied()
     }
-    /// The SID of `relative_id` in the domain that this SID names; `None` if there is no room.
+    /// The SID of `relative_id` in the domain that this SID names; `None` if there is no space.
     pub fn child(&self, relative_id: u32) -> Option<Self> {
         let mut child = self.clone();
         child.sub_authorities.push(relative_id);

@@ -1,4 +1,4 @@
-//! When something was changed: what orders the changes of a volume that one coordinator after the other asks for.
+//! When something was changed: orders the changes of a volume by one coordinator after another.
 
 use crate::Epoch;
 

@@ -39,7 +39,7 @@ impl FileTime {
     }
 }
 
-/// Year, month and day of so many days after 1970-01-01, or before it (proleptic Gregorian calendar).
+/// Year, month and day of this many days after 1970-01-01, or before it (proleptic Gregorian calendar).
 pub const fn civil_date(days: i64) -> (i64, i64, i64) {
     // Counted from 0000-03-01, in eras of 400 years, so that the leap day is a year's last.
     let shifted = days + 719_468;

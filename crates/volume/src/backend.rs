@@ -78,7 +78,8 @@ impl Caller {
     }
 }
 
-/// The grounds of a tree connect: its share's name, and what its server remembers of it, which means nothing to the volume.
+/// The grounds of a tree connect: its share's name, and the server's own record of it, which means
+/// nothing to the volume.
 ///
 /// The volume keeps it with each open and each create that waits, so that the server can judge all of them again when its policy
 /// changes ([`Backend::review`]), those whose clients are away included.
@@ -129,13 +130,13 @@ pub struct Terms {
     pub standing: Standing,
 }
 
-/// What becomes of an open, or of a create that waits, after a change of the server's policy.
+/// Verdict on an open, or on a waiting create, after a change of the server's policy.
 #[derive(Debug, Clone)]
 pub enum Ruling {
     /// Nothing changed for it.
     Keep,
     Amend(Terms),
-    /// It may no longer be: the open is closed, the create fails.
+    /// The open is no longer allowed: it is closed, and a waiting create fails.
     Close,
 }
 
@@ -175,7 +176,7 @@ pub enum Disposition {
 }
 
 bitflags::bitflags! {
-    /// What a lease lets its holder cache (MS-SMB2 2.2.13.2.8).
+    /// Caching that a lease grants its holder (MS-SMB2 2.2.13.2.8).
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct LeaseState: u32 {
         const READ = 1;
@@ -294,7 +295,7 @@ pub enum CreateAction {
     Overwritten,
 }
 
-/// What is known of a file; enough for every fixed information class of MS-FSCC 2.4.
+/// Properties of a file: enough for every fixed information class of MS-FSCC 2.4.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FileInformation {
     pub file_id: u64,
@@ -335,7 +336,7 @@ pub struct DirectoryEntry {
     /// A name of eight and three characters that leads to it too, if it was asked for and the name is not of that form.
     pub short_name: Option<WideString>,
     pub information: FileInformation,
-    /// The place to go on from after this entry.
+    /// Place from which to continue after this entry.
     pub cookie: u64,
 }
 
@@ -494,7 +495,7 @@ pub enum Operation {
         parts: u32,
         descriptor: Vec<u8>,
     },
-    /// Answers what the open's caller may see of the volume's room.
+    /// Answers the volume's size and free space, as far as the open's caller may see them.
     QueryVolume {
         open: OpenId,
     },
@@ -647,7 +648,8 @@ pub enum Event {
         operation: OperationId,
         result: Result<Reply, Refusal>,
     },
-    /// The operation waits for something that may take long (a lock, a break, a change): tell the client so.
+    /// The operation waits for something that may take long (a lock, a break, a change): the client should
+    /// be told.
     Pending {
         operation: OperationId,
     },

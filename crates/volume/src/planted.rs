@@ -3,12 +3,12 @@
 //! Without the feature `planted-bugs` there are none, and the compiler removes what asks for them. With it, one at a time is
 //! planted in the thread that asks.
 
-/// What is done wrong while it is planted.
+/// Planted fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
     /// A freed block is given away before the transaction that freed it is durable.
     AllocatorReuseEarly,
-    /// A checkpoint begins whatever room it has, and what grows is not held back for its sake.
+    /// A checkpoint begins without enough space, and changes that grow are not held back for its sake.
     CheckpointReserveOff,
     /// That blocks were freed gives one empty chunk back, however many there are.
     ChunksGivenBackOnce,
@@ -24,18 +24,20 @@ pub enum Planted {
     GrowthNotDurable,
     /// Blocks that checkpoints made superfluous are written over before the superblock that says so is durable.
     JournalTailEarly,
-    /// A change of many pieces is looked at as a whole, and starts over when a page of the tree is not in memory.
+    /// A change of many pieces is examined as a whole, and starts over when a page of the tree is not in memory.
     MissStartsOver,
     /// Names are charged to nobody.
     NamesUncharged,
-    /// A volume that has no room for metadata tells the room that it has for data.
+    /// A volume without space for metadata reports the space that it has for data.
     NoRoomUntold,
-    /// A write that fails for want of copies or room fails the volume.
+    /// A write that fails for lack of copies or space fails the volume.
     OutageFailsVolume,
-    /// What cuts extents in parts takes pages for them that a checkpoint may need.
+    /// Operations that cut extents in parts take pages for them that a checkpoint may need.
     PartsWithoutReserve,
-    /// A page that is intact is believed whatever points to it.
+    /// An intact page is believed even if its pointer names another one.
     PointerUnchecked,
+    /// A create that is refused after it has made its file leaves that there.
+    RefusedCreateStays,
     /// A file takes another's name before its data is stored.
     RenameBeforeData,
     /// Replay takes a batch with a change of an unknown kind for the end of the journal.
@@ -44,7 +46,7 @@ pub enum Planted {
     SealOrderNotRaised,
     /// The superblock is written before the pages that it points to are durable.
     SuperblockBeforePages,
-    /// A change of many pieces is one transaction, whatever the journal's reader takes.
+    /// A change of many pieces is one transaction, even if the journal's reader takes less.
     TransactionUnbounded,
     /// A deletion that is due is not recorded.
     DeletionRecordLost,
@@ -54,9 +56,9 @@ pub enum Planted {
     LockRecordLost,
     /// An open that is to outlive the server is not recorded.
     OpenRecordLost,
-    /// A create that is said again is one more.
+    /// A repeated create opens the file once more.
     ReplayedCreateAppliedTwice,
-    /// A lock request that is said again is one more.
+    /// A repeated lock request locks once more.
     ReplayedLockAppliedTwice,
 }
 
@@ -72,7 +74,7 @@ impl Planted {
     ];
 
     /// All others, each of which a test of this crate finds.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::AllocatorReuseEarly,
         Self::CheckpointReserveOff,
         Self::ChunksGivenBackOnce,
@@ -88,6 +90,7 @@ impl Planted {
         Self::OutageFailsVolume,
         Self::PartsWithoutReserve,
         Self::PointerUnchecked,
+        Self::RefusedCreateStays,
         Self::RenameBeforeData,
         Self::ReplayStopsAtUnknown,
         Self::SealOrderNotRaised,

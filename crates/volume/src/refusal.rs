@@ -10,7 +10,7 @@ pub struct Refusal {
     pub detail: Option<Box<RefusalDetail>>,
 }
 
-/// What a client is told of a refusal beside its status (ErrorData of MS-SMB2 2.2.2).
+/// Details of a refusal for the client beside its status (ErrorData of MS-SMB2 2.2.2).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RefusalDetail {
     /// Of STATUS_STOPPED_ON_SYMLINK: a path that the operation names meets a symbolic link.

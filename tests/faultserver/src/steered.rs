@@ -1,9 +1,9 @@
-//! Puts the disks of a running daemon behind faults that tests steer, of a server for tests.
+//! Faults that tests steer in front of the disks of a running daemon, for servers in tests.
 //!
-//! If the environment names a Unix socket in `CENOTE_FAULTS`, every disk that is opened fails as the socket is told; with
-//! `CENOTE_POWER_CUTS` set too, every disk gets a volatile write cache that a power cut robs. A connection sends one command a
-//! line and gets one line for each, `ok` or `error: ...`; docs/OPERATIONS.md, "Fault injection", has the commands. Never part
-//! of what is installed.
+//! If the environment names a Unix socket in `CENOTE_FAULTS`, every opened disk fails as commands on
+//! the socket demand; with `CENOTE_POWER_CUTS` set too, every disk gets a volatile write cache that a
+//! power cut robs. A connection sends one command a line and gets one line for each, `ok` or `error:
+//! ...`; docs/OPERATIONS.md, "Fault injection", has the commands. Never part of installed programs.
 
 use disk::crash::{Fault, FaultAction, FaultTarget};
 use disk::fault::{FaultDisk, FaultHandle};
@@ -151,7 +151,7 @@ fn number(word: &str) -> Result<u64, String> {
     word.parse().map_err(|_| format!("{word} is no number"))
 }
 
-/// Cuts the power of all disks and ends the process at once; comes back only to say why not.
+/// Cuts the power of all disks and ends the process at once; returns only with the reason why not.
 fn cut(registry: MutexGuard<'static, Registry>, seed: u64) -> String {
     let plugs: Vec<&Plug> = registry.disks.values().filter_map(|told| told.plug.as_ref()).collect();
     if plugs.is_empty() {

@@ -1,7 +1,8 @@
 //! A disk in memory with a volatile write cache, that fails on command.
 //!
-//! Promises: without a fault it does what docs/ON_DISK.md assumes of a disk, and nothing better: a write is durable once a flush
-//! was answered after it, or at once if it was asked to be; `cut_power` may lose, keep or tear any other.
+//! Promises: without a fault it does what docs/ON_DISK.md assumes of a disk, and nothing better: a
+//! write is durable once a later flush was answered, or at once if the write demands it; `cut_power`
+//! may lose, keep or tear any other.
 
 use crate::random::Random;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -10,7 +11,7 @@ use std::sync::Arc;
 
 pub const BLOCK_BYTES: u64 = 4096;
 const SECTOR_BYTES: usize = 512;
-/// Blocks written last that are remembered, for faults that are to meet what is in use.
+/// Last written blocks that are remembered, for faults that should meet blocks in use.
 const RECENT_BLOCKS: usize = 1024;
 
 type Block = Arc<[u8; BLOCK_BYTES as usize]>;
@@ -41,9 +42,9 @@ pub enum Action {
     Fail(Errno),
     /// The write is answered and not done.
     Lose,
-    /// The write is answered, and done so many bytes further on, from the beginning again past the end.
+    /// The write is acknowledged, and lands so many bytes further on, from the beginning again past the end.
     Misdirect(u64),
-    /// Of the write, only the first half of its sectors is done; it is answered as whole.
+    /// Only the first half of the write's sectors is written; it is acknowledged as whole.
     Tear,
 }
 
@@ -116,7 +117,7 @@ impl Disk {
         self.hits
     }
 
-    /// Does it, or what a fault makes of it; the answer is the bytes read.
+    /// Performs a request, or the fault's version of it; returns the bytes read.
     ///
     /// # Errors
     /// The errno of a fault.
@@ -195,7 +196,7 @@ impl Disk {
         self.recent.drain(..surplus);
     }
 
-    /// Whole blocks only: what is left at the edges keeps its bytes, as on real devices.
+    /// Whole blocks only: the rest at the edges keeps its bytes, as on real devices.
     fn discard(&mut self, offset: u64, len_bytes: u64) {
         let blocks = offset.div_ceil(BLOCK_BYTES)..(offset + len_bytes) / BLOCK_BYTES;
         let numbers: Vec<u64> = self.image.range(blocks).map(|(&number, _)| number).collect();
@@ -269,12 +270,12 @@ impl Disk {
         self.rotten.extend(numbers);
     }
 
-    /// Keeps what the disk holds, for `go_back`.
+    /// Keeps the disk's contents, for `go_back`.
     pub fn keep_image(&mut self) {
         self.snapshot = Some(self.image.clone());
     }
 
-    /// Whether there is an older image, which the disk then holds.
+    /// Puts the older image back; returns whether there is one.
     pub fn go_back(&mut self) -> bool {
         let Some(image) = self.snapshot.take() else { return false };
         self.unflushed.clear();
@@ -284,7 +285,7 @@ impl Disk {
         true
     }
 
-    /// Ends faults; what was damaged stays so.
+    /// Ends faults; damage stays.
     pub fn clear(&mut self) {
         self.faults.clear();
     }

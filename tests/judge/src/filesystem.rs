@@ -60,7 +60,7 @@ impl Disks {
 
 impl Filesystem for Disks {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // A kernel that takes less says how much, which is then set.
+        // A kernel with a smaller limit returns it, and it is set then.
         if let Err(most) = config.set_max_write(WRITE_BYTES_MAX) {
             let _ = config.set_max_write(most);
         }

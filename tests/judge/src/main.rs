@@ -1,4 +1,5 @@
-//! Serves files that stand for disks and fail on command, so that the built daemon can be judged from outside (`tests/judge/run`).
+//! Serves files that stand for disks and fail on command, for judging the built daemon from outside
+//! (`tests/judge/run`).
 //!
 //! `faultfs MOUNTPOINT SOCKET NAME=MIB...` mounts the disks, all zeroes and kept in memory, prints `ready`, and ends when its standard
 //! input does. Exit status 77 if this machine mounts no FUSE file system.
@@ -45,7 +46,7 @@ fn main() -> ExitCode {
         move || control::serve(&listener, &disks)
     });
     println!("ready");
-    // Until whoever started it lets go, or ends.
+    // Until the parent lets go, or ends.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     for disk in &disks {
         disk.become_(served::Mood::Gone);

@@ -1,7 +1,7 @@
 //! A disk as the file system serves it: answering, slow, hanging or gone.
 //!
-//! Promises: a hanging disk answers what it was asked when it is cleared, and does it then; one that goes away answers everything with
-//! ENODEV, and nobody finds its file.
+//! Promises: a hanging disk performs and answers its requests when it is cleared; one that goes away
+//! answers everything with ENODEV, and nobody finds its file.
 
 use crate::disk::{Disk, Errno, Request};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ pub enum Mood {
 struct State {
     disk: Disk,
     mood: Mood,
-    /// Asked while it hung.
+    /// Requests that came while it hung.
     waiting: Vec<(Request, Answer)>,
 }
 

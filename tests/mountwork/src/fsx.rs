@@ -24,7 +24,8 @@ struct Run {
     skipped: Vec<&'static str>,
 }
 
-/// `direct`: with O_DIRECT. `patient`: what ends with EAGAIN is done again, since cifs.ko gives up so what was under way when its server went.
+/// `direct`: with O_DIRECT. `patient`: repeats operations that end with EAGAIN, by which cifs.ko gives
+/// up those under way when their server went.
 pub fn run(path: &Path, operations: u64, seed: u64, direct: bool, patient: bool) -> Result<String, String> {
     let mut random = Random(seed);
     let mut run = Run {
@@ -177,7 +178,7 @@ impl Run {
         Ok(())
     }
 
-    /// Reads and compares what of the range lies within the file.
+    /// Reads and compares the part of the range within the file.
     fn compare(&self, at: u64, len: u64) -> Result<(), String> {
         let want = self.model.get(at as usize..((at + len).min(self.len())) as usize).unwrap_or_default();
         let mut bytes = Aligned::new(len as usize);

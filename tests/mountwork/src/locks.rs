@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The lock is to be had so long after its holder ended.
+/// Time after its holder's end within which the lock must be free.
 const FREE_WITHIN: Duration = Duration::from_secs(20);
 
 fn open(file: &Path) -> Result<File, Error> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(file)
 }
 
-/// Whether the lock was to be had. cifs.ko gives the server's refusal of a lock as EACCES.
+/// Tries the lock; returns whether it was free. cifs.ko gives the server's refusal of a lock as EACCES.
 fn try_lock(file: &File) -> Result<bool, Error> {
     match file.try_lock() {
         Ok(()) => Ok(true),
@@ -24,7 +24,7 @@ fn try_lock(file: &File) -> Result<bool, Error> {
     }
 }
 
-/// Locks the file, says so, and keeps the lock until `end` is there.
+/// Locks the file, reports that, and keeps the lock until `end` is there.
 pub fn hold(file: &Path, end: &Path) -> Result<String, String> {
     let held = open(file).map_err(|error| format!("{}: {error}", file.display()))?;
     held.lock().map_err(|error| format!("locking {}: {error}", file.display()))?;
@@ -36,12 +36,12 @@ pub fn hold(file: &Path, end: &Path) -> Result<String, String> {
     Ok("the lock was held".into())
 }
 
-/// Tries to lock the file until `end` is there, which has to fail each time, and then until that works.
+/// Tries to lock the file until `end` is there, which has to fail each time, and then until it works.
 pub fn want(file: &Path, end: &Path) -> Result<String, String> {
     let (mut refused, mut failed, mut why) = (0, 0, String::new());
     while !end.exists() {
         match open(file).and_then(|wanted| try_lock(&wanted)) {
-            // Its holder may have ended meanwhile.
+            // The lock's holder may have ended meanwhile.
             Ok(true) if end.exists() => break,
             Ok(true) => return Err(format!("the lock was had after {refused} tries, and another has it")),
             Ok(false) => refused += 1,

@@ -1,4 +1,4 @@
-//! One connection's raw client: builds, signs and seals what it is told to.
+//! One connection's raw client: builds, signs and seals any message.
 
 use crate::people::{PASSWORD, User};
 use crate::world::{WALL, World};
@@ -17,13 +17,13 @@ use zerocopy::IntoBytes;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     New,
-    /// Of the session that the client has, signed with its key.
+    /// The client's present session, signed with its key.
     Again,
     /// This connection becomes one more channel of this session.
     Binding(u64),
 }
 
-/// Of one session on one connection.
+/// Keys of one session on one connection.
 pub struct Keys {
     pub signing: Rc<SigningKey>,
     pub sealing: SealingKey,
@@ -37,7 +37,7 @@ pub struct Client {
     pub tree: u32,
     pub keys: Option<Keys>,
     preauth: PreauthHash,
-    /// Every message is signed, if there is a key.
+    /// Whether every message is signed, if there is a key.
     pub signs: bool,
 }
 
@@ -212,7 +212,7 @@ impl Client {
         Some(done)
     }
 
-    /// One SESSION_SETUP; what is hashed goes into `preauth`.
+    /// Sends one SESSION_SETUP; hashes it into `preauth`.
     fn setup_leg(
         &mut self,
         world: &mut World,
@@ -285,7 +285,7 @@ pub fn sign(key: &SigningKey, message: &mut [u8]) {
     header.flags = (header.flags() | HeaderFlags::SIGNED).bits().into();
     let id = header.message_id.get();
     let is_cancel = header.command() == Some(Command::Cancel);
-    // Fails only for what is shorter than a header.
+    // Fails only for a message shorter than a header.
     let _ = key.sign_in_place(message, id, false, is_cancel);
 }
 

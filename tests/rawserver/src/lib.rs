@@ -1,7 +1,7 @@
 //! A server over a volume in memory, and raw clients of it, in one process and in virtual time.
 //!
-//! For what counts instructions (`complexity`) and for the fuzz target of whole sessions. Promises: the same messages lead to the
-//! same instructions in every run; a client sends what it is told to, well-formed or not.
+//! For the counts of instructions (`complexity`) and for the fuzz target of whole sessions. Promises: the
+//! same messages lead to the same instructions in every run; a client sends any message, well-formed or not.
 
 mod client;
 mod people;

@@ -12,9 +12,9 @@ use volume::fs::{FileSystem, Format};
 use volume::service::{Service, ServiceConfig};
 
 pub(crate) const WALL: FileTime = FileTime(133_000_000_000_000_000);
-/// Turns after which whatever one message set off has to be over.
+/// Turns after which all effects of one message have to be over.
 const TURNS_MAX: usize = 200_000;
-/// Of 4 KiB each: sparse, so that a large volume costs nothing.
+/// Blocks of 4 KiB: sparse, so that a large volume costs nothing.
 const BLOCKS: BlockCount = BlockCount(1 << 16);
 const CACHE_BYTES: usize = 32 << 20;
 
@@ -76,12 +76,12 @@ impl World {
         self.settle();
     }
 
-    /// Whether the transport would take a message of so many bytes.
+    /// Tells whether the transport would take a message of this size.
     pub fn takes(&self, connection: ConnectionId, bytes: usize) -> bool {
         bytes <= self.server.message_bytes_max(connection)
     }
 
-    /// Gives the server a message, and takes the first turn of what it sets off. [`World::turn`] goes on.
+    /// Gives the server a message, and takes the first turn of its work. [`World::turn`] takes the next ones.
     pub fn begin(&mut self, connection: ConnectionId, message: Buf) -> bool {
         self.server.handle_message(connection, message, self.now);
         self.turn()

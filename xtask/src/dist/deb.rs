@@ -40,7 +40,7 @@ pub fn pack(release: &Release, work: &Path, notices: &str) -> Result<(), String>
         release.version,
         ids.join(" ")
     );
-    // Its sections are compressed already.
+    // The file's sections are compressed already.
     build(release, &root, "cenote-dbgsym", "-z1", &fields)
 }
 
@@ -50,7 +50,7 @@ fn build(release: &Release, root: &Path, name: &str, effort: &str, fields: &str)
     let (architecture, version) = (architecture.trim(), &release.version);
     let size = output(Command::new("du").args(["-sk", "--exclude=DEBIAN"]).arg(root))?;
     let size = size.split_whitespace().next().unwrap_or("0").to_owned();
-    // Nobody maintains packages by mail: the repository is where problems are told.
+    // Nobody maintains packages by mail: the repository takes reports of problems.
     let repository = env!("CARGO_PKG_REPOSITORY");
     let control = format!(
         "Package: {name}\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: The Cenote developers <{repository}>\n\

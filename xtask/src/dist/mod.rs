@@ -18,7 +18,8 @@ const BINARIES: [&str; 3] = ["cenote", "diskspd", "fleet"];
 
 /// The release that is packed.
 struct Release {
-    /// As a package's version: `-`, which divides a package's version from its distribution's revision, is `~` here, which sorts before all.
+    /// The package's version: `-`, which divides a package's version from its distribution's revision, is
+    /// `~` here, which sorts before all.
     version: String,
     /// Directory that the packages go to.
     out: PathBuf,
@@ -29,7 +30,7 @@ struct Release {
 struct Program {
     stripped: PathBuf,
     debug: PathBuf,
-    /// By which debuggers and `coredumpctl` find the debug file.
+    /// The id by which debuggers and `coredumpctl` find the debug file.
     build_id: String,
 }
 
@@ -85,7 +86,7 @@ fn dist(arguments: &Arguments) -> Result<(), String> {
     };
     let out = arguments.out.clone().unwrap_or_else(|| target.join("dist"));
     if out.exists() {
-        // Of an earlier run. Anything else is not ours to delete.
+        // Left by an earlier run. Anything else is not ours to delete.
         if !out.join("SHA256SUMS").exists() {
             return Err(format!("{} is there, and no `cargo xtask dist` wrote it", out.display()));
         }
@@ -120,7 +121,7 @@ fn dist(arguments: &Arguments) -> Result<(), String> {
     sums(&out)
 }
 
-/// Divides a program into what runs and what a debugger wants.
+/// Divides a program into its running part and its debug information.
 fn split(binary: &Path, work: &Path) -> Result<Program, String> {
     let name = binary.file_name().ok_or("no program")?;
     let (stripped, debug) = (work.join(name), work.join(name).with_extension("debug"));

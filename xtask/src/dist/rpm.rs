@@ -1,4 +1,5 @@
-//! The packages of Fedora, RHEL and SUSE: `cenote` and `cenote-debuginfo`. `packaging/rpm/cenote.spec` says all but the files.
+//! The packages of Fedora, RHEL and SUSE: `cenote` and `cenote-debuginfo`. `packaging/rpm/cenote.spec`
+//! has everything but the files.
 
 use super::tree::{self, Places};
 use super::{Release, run_quietly, source_date};

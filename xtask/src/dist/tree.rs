@@ -115,7 +115,7 @@ fn man_pages(cenote: &Path, programs: &Path, directory: &Path) -> Result<(), Str
     Ok(())
 }
 
-/// A man page around what `diskspd -?` says.
+/// Makes a man page around the output of `diskspd -?`.
 fn diskspd_page(diskspd: &Path) -> Result<String, String> {
     let help = Command::new(diskspd).arg("-?").output().map_err(|error| format!("diskspd: {error}"))?;
     let help = String::from_utf8_lossy(&help.stdout).into_owned();
@@ -185,7 +185,7 @@ fn packed(path: &Path, bytes: &[u8]) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// Documents for those who change the program. They stay in the repository, as what they refer to does.
+    /// Documents for developers. They stay in the repository, as the files do that they refer to.
     const OF_THE_REPOSITORY: [&str; 5] =
         ["DECISIONS.md", "DESIGN.md", "ON_DISK.md", "PROTOCOL.md", "SCALE.md"];
 

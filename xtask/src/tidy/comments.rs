@@ -1,4 +1,4 @@
-//! Finds the comments of a source: what a parser of syntax leaves out.
+//! Finds the comments of a source, which a parser of syntax leaves out.
 
 /// A comment of one line, or one line of a longer one.
 #[derive(Debug, PartialEq, Eq)]

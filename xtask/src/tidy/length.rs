@@ -1,5 +1,5 @@
-//! Rule `length`: what can be read at one go. Functions of at most 70 lines, files of at most 700 without their tests, and
-//! `crates/cenote`, which only assembles, of at most 10,000 without tests.
+//! Rule `length`: units that can be read at one go. Functions of at most 70 lines, files of at most 700
+//! without their tests, and `crates/cenote`, which only assembles, of at most 10,000 without tests.
 
 use super::Finding;
 use super::test_only::is_for_tests;

@@ -7,6 +7,7 @@ mod circles;
 mod citations;
 mod comments;
 mod length;
+mod links;
 mod modules;
 mod order;
 mod spread;
@@ -42,8 +43,9 @@ impl Finding {
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [(&str, Rule); 6] = [
+const RULES: [(&str, Rule); 7] = [
     ("order", order::check),
+    ("links", links::check),
     ("circles", circles::check),
     ("spread", spread::check),
     ("length", length::check),

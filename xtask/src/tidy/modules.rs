@@ -5,7 +5,7 @@ use super::tree::{Crate, Module};
 use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
 
-/// Names that stand for other names, followed at most this often.
+/// Steps at most from a name that stands for another name.
 const FOLLOWED_MAX: usize = 8;
 
 /// One module names another, or a thing in it.
@@ -38,7 +38,7 @@ pub fn uses(member: &Crate) -> BTreeSet<Use> {
     found
 }
 
-/// The module in which the thing stands that a path names.
+/// Returns the module of the thing that a path names.
 fn resolve(
     modules: &BTreeMap<Module, Names>,
     from: &Module,

@@ -3,7 +3,7 @@
 use super::Finding;
 use super::tree::Tree;
 
-/// Folders whose crates keep the order; what is in `tests/` and `xtask` stands on all of them.
+/// Folder whose crates keep the order; crates in `tests/` and `xtask` stand on all of them.
 const ORDERED: &str = "crates/";
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
@@ -46,7 +46,7 @@ fn listed(manifest: &str) -> Vec<&str> {
 }
 
 /// The dependencies of a crate that ship; those of tests may come from anywhere.
-fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
+pub fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
     let mut ships = false;
     manifest.lines().filter_map(move |line| {
         if line.starts_with('[') {

@@ -1,4 +1,4 @@
-//! Tells what is compiled for tests only: rules do not judge it.
+//! Finds code that is compiled for tests only: rules do not judge it.
 
 /// Whether an item is compiled for tests only.
 pub fn is_for_tests(attributes: &[syn::Attribute]) -> bool {

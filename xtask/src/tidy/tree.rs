@@ -1,4 +1,4 @@
-//! The files that rules look at: sources with their syntax, manifests, documents.
+//! The files that rules check: sources with their syntax, manifests, documents.
 
 use super::test_only::test_modules;
 use std::collections::BTreeSet;
@@ -11,12 +11,14 @@ const CRATE_FOLDERS: [&str; 2] = ["crates", "tests"];
 /// A module's path from the crate's root, as `["fs", "data"]`.
 pub type Module = Vec<String>;
 
-/// Everything that rules look at.
+/// All files that rules check.
 #[derive(Default)]
 pub struct Tree {
     pub crates: Vec<Crate>,
     /// Cargo.toml of the workspace.
     pub manifest: String,
+    /// Cargo.lock of the workspace.
+    pub lock: String,
     /// ARCHITECTURE.md.
     pub architecture: String,
     /// docs/DESIGN.md.
@@ -96,10 +98,18 @@ impl Tree {
         Ok(Self {
             crates,
             manifest: read(&root.join("Cargo.toml"))?,
+            lock: optional("Cargo.lock"),
             architecture: optional("ARCHITECTURE.md"),
             design: optional("docs/DESIGN.md"),
             documents,
         })
+    }
+}
+
+impl Tree {
+    /// The crate in `crates/` of this name.
+    pub fn member(&self, name: &str) -> Option<&Crate> {
+        self.crates.iter().find(|member| member.folder.strip_prefix("crates/") == Some(name))
     }
 }
 

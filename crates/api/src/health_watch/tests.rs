@@ -234,7 +234,7 @@ async fn a_mail_server_that_never_answers_holds_up_no_webhook() {
         to: vec!["ann@example.com".into(), "ben@example.com".into()],
         login: None,
         authorities: None,
-        answer_within: Duration::from_millis(100),
+        delivered_within: Duration::from_millis(100),
     };
     let tested = test(Receivers { webhook: Some(webhook), mail: Some(mail) }, "FILER").await;
     assert!(task.join().unwrap().contains("\"test\":true"));

@@ -1,6 +1,6 @@
 use super::*;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
-use std::io::{BufRead, BufReader, Write as _};
+use std::io::{BufRead, BufReader, Read, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -102,17 +102,17 @@ impl Files {
             to: vec!["ann@example.com".into(), "ben@example.com".into()],
             login: Some(("filer".into(), self.0.path().join("password"))),
             authorities: Some(self.0.path().join("ca.pem")),
-            answer_within: ANSWER_WITHIN,
+            delivered_within: DELIVERED_WITHIN,
         }
     }
 }
 
-#[test]
-fn a_mail_and_its_login_go_by_starttls_to_all_receivers() {
+#[tokio::test]
+async fn a_mail_and_its_login_go_by_starttls_to_all_receivers() {
     let (pem, tls) = certificate("localhost");
     let (address, task) = server(LETS_IN, tls);
     let files = Files::new(&pem, 0o600);
-    send(&files.mail(address), "[cenote] FILER is unhealthy\nNew:\n\n* disk 1 is lost\n").unwrap();
+    send(&files.mail(address), "[cenote] FILER is unhealthy\nNew:\n\n* disk 1 is lost\n").await.unwrap();
     let (clear, protected) = task.join().unwrap();
     assert!(clear.iter().all(|line| line.starts_with("EHLO") || line == "STARTTLS"), "{clear:?}");
     // NUL filer NUL open sesame
@@ -129,12 +129,12 @@ fn a_mail_and_its_login_go_by_starttls_to_all_receivers() {
     assert!(protected.iter().any(|line| line.starts_with("MAIL FROM:<filer@example.com>")), "{protected:#?}");
 }
 
-#[test]
-fn a_server_without_starttls_or_of_another_name_learns_nothing() {
+#[tokio::test]
+async fn a_server_without_starttls_or_of_another_name_learns_nothing() {
     let (pem, tls) = certificate("elsewhere");
     for offers in ["AUTH PLAIN", "STARTTLS"] {
         let (address, task) = server(Script { offers, ..LETS_IN }, tls.clone());
-        send(&Files::new(&pem, 0o600).mail(address), "subject\ntext").unwrap_err();
+        send(&Files::new(&pem, 0o600).mail(address), "subject\ntext").await.unwrap_err();
         let (clear, protected) = task.join().unwrap();
         let is_told =
             |line: &String| line.contains("AUTH ") || line.contains("MAIL") || line.contains("ann@");
@@ -142,20 +142,20 @@ fn a_server_without_starttls_or_of_another_name_learns_nothing() {
     }
 }
 
-#[test]
-fn a_password_that_others_can_read_is_not_used() {
+#[tokio::test]
+async fn a_password_that_others_can_read_is_not_used() {
     let (pem, _) = certificate("localhost");
     let files = Files::new(&pem, 0o640);
-    let why = send(&files.mail(SocketAddr::from(([127, 0, 0, 1], 9))), "subject").unwrap_err();
+    let why = send(&files.mail(SocketAddr::from(([127, 0, 0, 1], 9))), "subject").await.unwrap_err();
     assert!(why.contains("mode 640") && why.contains("chmod 600"), "{why}");
 }
 
-#[test]
-fn a_login_that_is_refused_is_told_without_the_password() {
+#[tokio::test]
+async fn a_login_that_is_refused_is_told_without_the_password() {
     let (pem, tls) = certificate("localhost");
     let (address, task) = server(Script { login: "535 5.7.8 not you", ..LETS_IN }, tls);
     let files = Files::new(&pem, 0o600);
-    let why = send(&files.mail(address), "subject\ntext").unwrap_err();
+    let why = send(&files.mail(address), "subject\ntext").await.unwrap_err();
     let (_, protected) = task.join().unwrap();
     assert!(protected.iter().any(|line| line.starts_with("AUTH PLAIN")), "{protected:?}");
     assert!(!protected.iter().any(|line| line.starts_with("MAIL")), "{protected:?}");
@@ -164,16 +164,83 @@ fn a_login_that_is_refused_is_told_without_the_password() {
     assert!(!format!("{:?}", files.mail(address)).contains("sesame"));
 }
 
-#[test]
-fn a_server_that_never_answers_is_left_after_its_time() {
+#[tokio::test]
+async fn a_server_that_never_answers_is_left_after_its_time() {
     let (pem, _) = certificate("localhost");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let files = Files::new(&pem, 0o600);
     for protection in [Protection::Starttls, Protection::Tls] {
         let mail = files.mail(listener.local_addr().unwrap());
-        let mail = Mail { protection, answer_within: Duration::from_millis(50), ..mail };
-        send(&mail, "subject\ntext").unwrap_err();
+        let mail = Mail { protection, delivered_within: Duration::from_millis(50), ..mail };
+        send(&mail, "subject\ntext").await.unwrap_err();
     }
+}
+
+#[tokio::test]
+async fn a_server_that_answers_without_an_end_costs_a_bounded_memory_and_time() {
+    let (pem, _) = certificate("localhost");
+    let files = Files::new(&pem, 0o600);
+    // A line without an end, lines without an end, and a byte now and then.
+    for (piece, pause_ms) in [(&[b'x'; 4096][..], 0), (&b"220-more\r\n"[..], 0), (&b"x"[..], 20)] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mail = files.mail(listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut sent = 0;
+            while stream.write_all(piece).is_ok() {
+                sent += piece.len();
+                std::thread::sleep(Duration::from_millis(pause_ms));
+            }
+            sent
+        });
+        let delivered_within = if pause_ms > 0 { Duration::from_millis(200) } else { mail.delivered_within };
+        let why = send(&Mail { delivered_within, ..mail }, "subject\ntext").await.unwrap_err();
+        assert!(why.contains("not taken within") == (pause_ms > 0), "{why}");
+        // Sockets of loopback hold some megabytes on top of what was read.
+        assert!(server.join().unwrap() < ANSWER_BYTES_MAX + (16 << 20), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn answers_that_come_before_tls_are_not_the_proven_servers() {
+    let (pem, tls) = certificate("localhost");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let task = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut line = String::new();
+        stream.write_all(b"220 test\r\n").unwrap();
+        BufReader::with_capacity(1, &mut stream).read_line(&mut line).unwrap();
+        stream.write_all(b"250-test\r\n250 STARTTLS\r\n").unwrap();
+        BufReader::with_capacity(1, &mut stream).read_line(&mut line).unwrap();
+        let injected =
+            "250-x\r\n250 AUTH PLAIN\r\n235 ok\r\n250 ok\r\n250 ok\r\n250 ok\r\n354 go\r\n250 taken\r\n";
+        stream.write_all(format!("220 go\r\n{injected}").as_bytes()).unwrap();
+        // It proves its name, and answers nothing.
+        let mut stream = StreamOwned::new(ServerConnection::new(tls).unwrap(), stream);
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.read(&mut [0; 4096]);
+    });
+    let files = Files::new(&pem, 0o600);
+    let mail = Mail { delivered_within: Duration::from_secs(5), ..files.mail(address) };
+    send(&mail, "subject\ntext").await.unwrap_err();
+    task.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_mail_goes_by_tls_from_the_first_byte() {
+    let (pem, tls) = certificate("localhost");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let task = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let mut stream = StreamOwned::new(ServerConnection::new(tls).unwrap(), stream);
+        converse(&mut stream, true, Script { offers: "AUTH PLAIN", ..LETS_IN })
+    });
+    let files = Files::new(&pem, 0o600);
+    send(&Mail { protection: Protection::Tls, ..files.mail(address) }, "subject\ntext").await.unwrap();
+    let lines = task.join().unwrap();
+    assert!(lines.iter().any(|line| line.starts_with("AUTH PLAIN")), "{lines:?}");
 }
 
 #[test]

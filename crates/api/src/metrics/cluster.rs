@@ -5,15 +5,15 @@ use super::{HEALTH, health};
 use crate::cluster::{ClusterFigures, SharedFigures};
 use crate::lists::Whole;
 
-/// What a server of a cluster tells beside its own snapshot.
+/// Figures that a server of a cluster exports beside its own snapshot.
 #[derive(Debug, Clone)]
 pub struct OfCluster {
     pub figures: ClusterFigures,
-    /// What all servers know together, of the server that tells it for all.
+    /// The view of all servers together, on the one that exports it for all.
     pub whole: Option<Whole>,
 }
 
-/// Adds what this server knows of itself, and if it is the one that tells it what is of all.
+/// Adds this server's own figures, and the shared ones if this server exports them.
 pub(super) fn add(found: &OfCluster, families: &mut Families) {
     let figures = &found.figures;
     let labels = [("cluster", figures.cluster.as_str()), ("node", figures.node.as_str())];
@@ -47,7 +47,7 @@ pub(super) fn add(found: &OfCluster, families: &mut Families) {
     }
 }
 
-/// Adds what one server tells for all.
+/// Adds the figures that one server exports for all.
 fn add_shared(cluster: &str, shared: &SharedFigures, families: &mut Families) {
     for (node, is_up) in &shared.nodes {
         let labels = [("cluster", cluster), ("node", node.as_str())];
@@ -74,7 +74,7 @@ fn add_shared(cluster: &str, shared: &SharedFigures, families: &mut Families) {
     }
 }
 
-/// Adds what all servers know together.
+/// Adds the view of all servers together.
 fn add_whole(cluster: &str, whole: &Whole, families: &mut Families) {
     let labels = [("cluster", cluster)];
     families.gauge("cenote_cluster_health", HEALTH, &labels, health(whole.health.health));

@@ -59,7 +59,7 @@ impl Families {
         self.add(name, help, MetricKind::Gauge, labels, value);
     }
 
-    /// Adds a gauge of 1 whose labels say something of what others name by the first label alone.
+    /// Adds a gauge of 1 whose labels describe a thing that other samples name by the first label alone.
     pub fn info(&mut self, name: &str, help: &str, labels: &[(&str, &str)]) {
         self.gauge(name, help, labels, 1.0);
     }

@@ -1,12 +1,14 @@
-//! What the kernel tells of this process (proc(5)), under the names that all of Prometheus' client libraries use.
+//! The kernel's figures of this process (proc(5)), under the names that all of Prometheus' client
+//! libraries use.
 
 use super::exposition::Families;
 use std::fs::{read_dir, read_to_string};
 
-/// The unit of times in /proc/PID/stat: the kernel's interface to programs has 100 to a second, whatever its own clock does.
+/// The unit of times in /proc/PID/stat: the kernel always presents 100 ticks a second to programs, at
+/// any rate of its own clock.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Adds what can be read; the rest is left out.
+/// Adds the figures that can be read.
 pub fn add(families: &mut Families) {
     if let Some(times) = read_to_string("/proc/self/stat").ok().as_deref().and_then(times_of) {
         families.add(
@@ -54,7 +56,8 @@ struct Times {
     after_boot_s: f64,
 }
 
-/// Fields 14, 15 and 22 of /proc/PID/stat. The second is a name in parentheses, which may hold blanks and parentheses.
+/// Parses fields 14, 15 and 22 of /proc/PID/stat. The second is a name in parentheses, which may hold
+/// blanks and parentheses.
 fn times_of(stat: &str) -> Option<Times> {
     let (_, behind_name) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = behind_name.split_whitespace().collect();

@@ -14,11 +14,11 @@ type Labels = BTreeMap<String, String>;
 struct Family {
     help: String,
     kind: String,
-    /// By the sample's name and labels.
+    /// Values by the sample's name and labels.
     samples: BTreeMap<(String, Labels), f64>,
 }
 
-/// Reads an exposition as strictly as its format (0.0.4) says.
+/// Reads an exposition as strictly as its format (0.0.4) demands.
 fn parse(text: &str) -> Result<BTreeMap<String, Family>, String> {
     assert!(text.ends_with('\n'), "the last line has an end");
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
@@ -157,7 +157,7 @@ fn latency(name: &str, operation: &str, taken_us: &[u64]) -> Latency {
     Latency { name: name.into(), help: "How long.".into(), labels, histogram }
 }
 
-/// One of everything, two of what has labels.
+/// One of each thing, two of those with labels.
 fn snapshot() -> Snapshot {
     let pool = Pool {
         id: PoolId::from_bytes([1; 16]),
@@ -399,7 +399,7 @@ fn of_cluster(node: &str, speaks: bool) -> OfCluster {
 #[test]
 fn each_figure_of_a_cluster_is_exported_by_one_server() {
     let mut snapshot = snapshot();
-    // Of volumes and disks of others a server knows nothing.
+    // A server knows nothing of others' volumes and disks.
     for disk in &mut snapshot.disks {
         disk.counters = None;
     }

@@ -74,7 +74,7 @@ async fn add_group(State(m): State<Shared>, peer: Peer, Body(body): Body<AddGrou
     audited(&m, peer, "group add", &name, m.add_group(body)).await
 }
 
-/// Changes who is a member of a group.
+/// Changes the members of a group.
 #[utoipa::path(patch, path = "/groups/{name}", params(("name" = String, Path)), request_body = SetGroup, responses((status = OK, description = "Done")))]
 async fn set_group(
     State(m): State<Shared>,
@@ -85,7 +85,7 @@ async fn set_group(
     audited(&m, peer, "group set", &name, m.set_group(name.clone(), body)).await
 }
 
-/// Deletes a group, and what it was granted. `confirm` must be its name.
+/// Deletes a group, and its grants. `confirm` must be its name.
 #[utoipa::path(delete, path = "/groups/{name}", params(("name" = String, Path), ("confirm" = String, Query)), responses((status = OK, description = "Done")))]
 async fn delete_group(
     State(m): State<Shared>,

@@ -1,4 +1,4 @@
-//! Routes by which disks become free, and health of what was seen to.
+//! Routes that free disks, and that acknowledge errors of disks.
 
 use super::{Body, Confirm, Json, Name, Query, Reply, audited};
 use crate::access::Routes;
@@ -20,7 +20,7 @@ pub(super) async fn delete_pool(
     audited(&m, peer, "pool delete", &name, m.delete_pool(name.clone())).await
 }
 
-/// Takes note that what was found wrong with the disk so far is known: health tells only of what comes after it.
+/// Acknowledges the disk's errors so far: health reports only later ones.
 #[utoipa::path(post, path = "/disks/{id}/acknowledge", params(("id" = String, Path)), responses((status = OK, description = "Done")))]
 pub(super) async fn acknowledge_disk(
     State(m): State<Shared>,
@@ -30,8 +30,8 @@ pub(super) async fn acknowledge_disk(
     audited(&m, peer, "disk acknowledge", &id.to_string(), m.acknowledge_disk(id)).await
 }
 
-/// Makes a disk forget the epochs that it has promised and that no owner of a volume can come to; `confirm` must be its ID. Without it the refusal tells
-/// which volumes are meant.
+/// Makes a disk forget the promised epochs that no owner of a volume can reach; `confirm` must be its
+/// ID. Without it the refusal names the volumes.
 #[utoipa::path(post, path = "/disks/{id}/forget-promises", params(("id" = String, Path)), request_body = ForgetPromises, responses((status = OK, description = "What it has forgotten", body = ForgottenPromises)))]
 pub(super) async fn forget_promises(
     State(m): State<Shared>,
@@ -42,7 +42,8 @@ pub(super) async fn forget_promises(
     audited(&m, peer, "disk forget-promises", &id.to_string(), m.forget_promises(id, body)).await
 }
 
-/// Makes a disk that belongs to no pool of this server hold nothing; `confirm` must be its path. Without it the refusal tells what the disk holds.
+/// Erases a disk that belongs to no pool of this server; `confirm` must be its path. Without it the
+/// refusal names the disk's contents.
 #[utoipa::path(post, path = "/disk-erasures", request_body = EraseDisk, responses((status = OK, description = "What the disk held", body = ErasedDisk)))]
 pub(super) async fn erase_disk(
     State(m): State<Shared>,

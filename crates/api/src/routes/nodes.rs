@@ -10,7 +10,7 @@ use axum::extract::State;
 use serde::Deserialize;
 use utoipa_axum::routes;
 
-/// Shows the cluster: its servers, the engine of its state, and what would be lost with one more server.
+/// Shows the cluster: its servers, the engine of its state, and the losses if one more server dies.
 #[utoipa::path(get, path = "/cluster", responses((status = OK, description = "The cluster, or that this is a single server", body = ClusterView)))]
 async fn cluster(State(m): State<Shared>) -> Reply<ClusterView> {
     Ok(Json(m.cluster().view().await?))
@@ -41,7 +41,7 @@ async fn join_cluster(State(m): State<Shared>, peer: Peer, Body(body): Body<Join
     audited(&m, peer, "cluster join", &target, cluster.join(body)).await
 }
 
-/// Looks whether the servers fit together and reach each other; changes nothing.
+/// Checks that the servers fit together and reach each other; changes nothing.
 #[utoipa::path(post, path = "/cluster/test", request_body = TestCluster, responses((status = OK, description = "The checks and their results", body = Vec<PreflightCheck>)))]
 async fn test_cluster(
     State(m): State<Shared>,
@@ -118,7 +118,7 @@ pub(super) fn router() -> Routes {
         .administrator(routes!(create_cluster))
         .administrator(routes!(new_token))
         .administrator(routes!(join_cluster))
-        // It asks addresses of the caller's choice.
+        // The test connects to addresses of the caller's choice.
         .administrator(routes!(test_cluster))
         .reader(routes!(nodes))
         .reader(routes!(node))

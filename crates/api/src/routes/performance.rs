@@ -11,14 +11,14 @@ use axum::extract::State;
 use std::time::Instant;
 use utoipa_axum::routes;
 
-/// Tells what clients asked of the servers since the start of each.
+/// Shows the counters of clients' requests to the servers since the start of each.
 #[utoipa::path(get, path = "/perf", responses((status = OK, description = "Totals since the start", body = ClusterPerformance)))]
 async fn perf(State(m): State<Shared>) -> Reply<ClusterPerformance> {
     let total = m.figures().await?.performance;
     Ok(Json(ClusterPerformance { total, servers: Vec::new() }))
 }
 
-/// Tells what was counted up to both ends of the last second: the same to all who ask in one second.
+/// Shows the counters at both ends of the last second: the same to all callers in one second.
 #[utoipa::path(get, path = "/perf/second", responses((status = OK, description = "Totals at both ends", body = ClusterSecond)))]
 async fn last_second(State(m): State<Shared>) -> Reply<ClusterSecond> {
     let last = m.seconds().last(Instant::now()).ok_or_else(not_looked_at)?;
@@ -29,7 +29,8 @@ fn not_looked_at() -> ApiError {
     ApiError::new(ErrorKind::Unavailable, "the server was not looked at in the last second")
 }
 
-/// Tells what this server's last second was made of: shares, clients, sessions and disks, in counts that can be added to other servers'.
+/// Shows this server's activity in the last second: shares, clients, sessions and disks, in counts that
+/// can be added to other servers'.
 #[utoipa::path(get, path = "/perf/activity", responses((status = OK, description = "The last second of this server", body = ServerActivity)))]
 async fn activity(State(m): State<Shared>) -> Reply<ServerActivity> {
     Ok(Json(m.seconds().last_activity(Instant::now()).ok_or_else(not_looked_at)?))

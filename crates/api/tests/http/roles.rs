@@ -1,4 +1,4 @@
-//! Named tokens, and what their roles may do.
+//! Named tokens, and the rights of their roles.
 
 use super::*;
 use api::Role;
@@ -14,8 +14,8 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Makes a token as the daemon does, in a state of its own; its text.
 fn admit(server: &Server, name: &str, role: Role, expires_unix_s: Option<u64>) -> String {
-    let state = cluster::MemoryState::new();
-    let (token, text) = cluster::api_tokens::create(&state, name, role, expires_unix_s, 5).unwrap();
+    let state = records::MemoryState::new();
+    let (token, text) = records::api_tokens::create(&state, name, role, expires_unix_s, 5).unwrap();
     assert_eq!(
         token.sha256,
         hex(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes()).as_ref())

@@ -1,4 +1,5 @@
-//! The channels of the session with one peer (MS-SMB2 3.2.4.1.7): which of them a request leaves by, and how further ones come to be.
+//! The channels of the session with one peer (MS-SMB2 3.2.4.1.7): the choice for each request, and the
+//! making of further ones.
 //!
 //! The first one is the connection that the session was set up over. Further ones, to the peer's other addresses or beside it at the same, are
 //! bound to the session while that is in use, each in a slot of its own; one that is lost is made anew after a pause. Promises: there is a
@@ -14,7 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use types::Monotonic;
 
-/// Channels that a session has by itself: one for each of the peer's addresses, up to so many.
+/// Channels that a session has by default: at most one for each of the peer's addresses.
 const CHANNELS_MAX: usize = 4;
 /// The longest pause before a channel is tried again: others carry the session, and an address may be out of reach for good.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -23,16 +24,18 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 const SMALL_BYTES: u64 = 128 << 10;
 /// How much more that may be: less than a client's request notices, more than small ones make of their own.
 const AHEAD_BYTES: u64 = 2 << 20;
-/// A channel that has moved so much in large requests is good for that. One that takes connections and small messages alone, as a network with a
-/// smaller MTU than its servers believe, never does, and costs a stall whenever it is tried.
+/// Bytes of large requests after which a channel counts as proven. One that takes connections and small
+/// messages alone, as a network with a smaller MTU than its servers believe, never reaches them, and
+/// costs a stall whenever it is tried.
 const PROVEN_BYTES: u64 = 8 << 20;
 /// Pauses before such a channel is tried again: the first in pauses of other channels, 10 s by default, doubled each time, and the longest.
 const UNPROVEN_TIMES: u32 = 200;
 const UNPROVEN_PAUSE_MAX: Duration = Duration::from_secs(600);
-/// By what part of it a channel's pace is taken for slower with each large request that was: the best of late is the network's, since disks make
-/// requests take longer, never shorter.
+/// Part by which a channel's pace counts as slower after each large request: the best recent one is the
+/// network's, since disks make requests take longer, never shorter.
 const PACE_DRIFT: u64 = 64;
-/// No channel is taken for slower than so many times the quickest, so that one which only seems so is used with much under way, and measured again.
+/// Limit on a channel's pace, in multiples of the quickest, so that one that only seems slow is used
+/// with much under way, and measured again.
 const SLOWER_MAX: u64 = 8;
 
 /// Where a channel leads to.
@@ -42,35 +45,36 @@ pub struct Place {
     pub is_rdma: bool,
 }
 
-/// Makes what only the owner can: a connection that logs on.
+/// Makes connections that log on, which only the owner can.
 pub trait Maker {
     /// # Errors
-    /// If there is no thread for it.
+    /// There is no thread for it.
     fn dial(&self, place: Place) -> Result<Dial, PeerError>;
     /// Whether a device connects to the place itself.
     fn is_by_device(&self, place: Place) -> bool;
     /// # Errors
-    /// If the link cannot be had.
+    /// The link cannot be opened.
     fn bind(&self, place: Place, way: Way, binding: Binding) -> Result<Box<Channel>, PeerError>;
 }
 
-/// One that carries requests.
+/// A channel that carries requests.
 struct Used {
     slot: usize,
     channel: Box<Channel>,
-    /// What requests under way move, in either direction.
+    /// Bytes of requests under way, in both directions.
     bytes: u64,
-    /// What large requests have moved that were answered.
+    /// Bytes of large requests that were answered.
     proven_bytes: u64,
-    /// Nanoseconds for a MiB at best, as large requests of late show it, with what was under way before them; `None`: there was none yet.
+    /// Best time for a MiB, in nanoseconds, by recent large requests with the bytes under way before them;
+    /// `None`: not measured yet.
     pace: Option<u64>,
-    /// The echo that tells whether it lives is not answered.
+    /// Whether an echo that tests the channel is unanswered.
     is_probed: bool,
 }
 
 /// A channel on its way.
 enum Forming {
-    /// None is tried before that time.
+    /// No attempt before that time.
     Waiting {
         until: Monotonic,
     },
@@ -84,7 +88,7 @@ enum Forming {
     },
 }
 
-/// Where a channel is, or is to be.
+/// Place and state of a channel, or of one that is to be.
 struct Slot {
     place: Place,
     pauses: Pauses,
@@ -93,7 +97,7 @@ struct Slot {
     is_told: bool,
     requests: u64,
     moved_bytes: u64,
-    /// How often, one after the other, it was lost before it had moved [`PROVEN_BYTES`].
+    /// Losses in a row before the channel had moved [`PROVEN_BYTES`].
     unproven_losses: u32,
 }
 
@@ -102,7 +106,7 @@ impl Used {
         Self { slot, channel, bytes: 0, proven_bytes: 0, pace: None, is_probed: false }
     }
 
-    /// How long one more request would take to be through, if the quickest channel has this pace.
+    /// Time until one more request would be through, in nanoseconds, if the quickest channel has this pace.
     fn time_for(&self, more: u64, quickest: u64) -> u64 {
         let pace = self.pace.unwrap_or(quickest).min(quickest.saturating_mul(SLOWER_MAX));
         (self.bytes + more).saturating_mul(pace) >> 20
@@ -116,7 +120,8 @@ pub struct Channels {
     past_stalls: u64,
 }
 
-/// A peer's socket, and those of its port at the peer's other addresses of its kind. Where nothing listens, nothing is reached.
+/// Returns a peer's socket, and that of the same port at each of its other addresses of the same kind.
+/// An address without a listener costs an attempt only.
 pub fn at_each(socket: Option<SocketAddr>, addresses: &[IpAddr]) -> Vec<SocketAddr> {
     let Some(socket) = socket else { return Vec::new() };
     let others = addresses.iter().filter(|ip| **ip != socket.ip() && ip.is_ipv4() == socket.is_ipv4());
@@ -133,7 +138,7 @@ pub fn places(first: Place, addresses: &[SocketAddr], wanted: Option<usize>) -> 
 }
 
 impl Channels {
-    /// Those of a session that `first` carries, which leads to the first of the places.
+    /// Channels of a session that `first` carries, which leads to the first of the places.
     pub fn new(first: Box<Channel>, places: Vec<Place>, options: &RemoteOptions) -> Self {
         let slot = |(at, place): (usize, Place)| Slot {
             place,
@@ -168,8 +173,8 @@ impl Channels {
         chosen.for_each(|(_, used)| used.channel.kill());
     }
 
-    /// The channel that a request which moves so many bytes leaves by: the one that is through with it first, since networks may differ in speed. Small ones
-    /// keep to the first channel.
+    /// The channel that a request of this many bytes leaves by: the one that is through with it first,
+    /// since networks may differ in speed. Small ones keep to the first channel.
     fn choose(&self, bytes: u64) -> usize {
         if self.used.len() == 1 {
             return 0;
@@ -178,13 +183,14 @@ impl Channels {
             let fewest = self.used.iter().map(|used| used.bytes).min().unwrap_or_default();
             return self.used.iter().position(|used| used.bytes <= fewest + AHEAD_BYTES).unwrap_or_default();
         }
-        // One that was not measured yet is to be.
+        // A channel without a measurement gets one: it counts as the quickest.
         let quickest = self.used.iter().filter_map(|used| used.pace).min().unwrap_or(1 << 20);
         let times = self.used.iter().map(|used| used.time_for(bytes, quickest)).enumerate();
         times.min_by_key(|(at, time)| (*time, *at)).map_or(0, |(at, _)| at)
     }
 
-    /// Hands a request that moves so many bytes to a channel; says of a large one what is under way there with it.
+    /// Hands a request of this many bytes to a channel; returns, for a large one, the bytes under way there
+    /// with it.
     pub fn submit(
         &mut self,
         token: Token,
@@ -208,7 +214,8 @@ impl Channels {
         self.used[0].channel.submit(token, request, options, now);
     }
 
-    /// A request that moves so many bytes is answered there. `paced`: what was under way with it when it left, and for how long it was.
+    /// Notes that the channel answered a request of this many bytes. `paced`: the bytes under way when it
+    /// left, with it, and the time until its answer.
     pub fn ended(&mut self, at: usize, bytes: u64, paced: Option<(u64, Duration)>) {
         let used = &mut self.used[at];
         debug_assert!(used.bytes >= bytes, "a request that was not counted");
@@ -225,8 +232,8 @@ impl Channels {
         }
     }
 
-    /// Asks all but the first, which the peer's own question goes by, whether they live: only so a dead one is known from one that waits for
-    /// disks that hang.
+    /// Sends an echo by all but the first, which carries the peer's own question: only so a dead channel is
+    /// known from one that waits for disks that hang.
     pub fn probe(&mut self, token: Token, options: &Options, now: Monotonic) {
         for used in self.used.iter_mut().skip(1).filter(|used| !used.is_probed) {
             used.is_probed = true;
@@ -238,7 +245,7 @@ impl Channels {
         self.used[at].is_probed = false;
     }
 
-    /// As [`Channel::pump`], of one channel.
+    /// As [`Channel::pump`], for one channel.
     ///
     /// # Errors
     /// Why the channel is of no further use.
@@ -252,7 +259,7 @@ impl Channels {
         Ok(self.used[at].channel.pump(now, timeout, out)?)
     }
 
-    /// Takes a channel out that is lost, which is not the only one, and what was not answered there.
+    /// Takes out a lost channel, which is not the only one, and its unanswered requests.
     pub fn take_lost(&mut self, at: usize, now: Monotonic) -> (Place, Leftovers) {
         debug_assert!(self.used.len() > 1, "the last channel goes with the session");
         let Used { slot, mut channel, proven_bytes, .. } = self.used.remove(at);
@@ -336,13 +343,14 @@ impl Channels {
     }
 }
 
-/// The pause before a channel is tried again that was lost for the first time, or so many times more, before it had moved [`PROVEN_BYTES`].
+/// Pause before the next attempt of a channel that was lost before it had moved [`PROVEN_BYTES`].
+/// `losses_before`: such losses in a row before this one.
 fn unproven_pause(first: Duration, losses_before: u32) -> Duration {
     let pause = first.saturating_mul(UNPROVEN_TIMES).saturating_mul(1 << losses_before.min(10));
     pause.min(UNPROVEN_PAUSE_MAX)
 }
 
-/// What became of a channel on its way.
+/// Result of a step of a channel on its way.
 enum Step {
     Stays(Forming),
     Moves(Forming),

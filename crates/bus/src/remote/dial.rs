@@ -13,19 +13,19 @@ impl Dial {
     /// Begins.
     ///
     /// # Errors
-    /// If there is no thread to be had.
+    /// There is no thread.
     pub fn begin(driver: &Driver, address: SocketAddr, timeout: Duration) -> io::Result<Self> {
         let (done, result) = channel();
         let waker = driver.waker();
         std::thread::Builder::new().name("cenote-dial".to_owned()).spawn(move || {
-            // Whoever asked may have given up.
+            // The caller may have given up.
             let _ = done.send(TcpStream::connect_timeout(&address, timeout));
             waker.wake();
         })?;
         Ok(Self(result))
     }
 
-    /// The connection, once there is one or cannot be one.
+    /// The connection, once there is one or it has failed.
     pub fn result(&self) -> Option<io::Result<TcpStream>> {
         match self.0.try_recv() {
             Ok(result) => Some(result),

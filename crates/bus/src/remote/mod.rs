@@ -33,29 +33,29 @@ use types::{DiskId, LatencyHistogram, Monotonic, NodeId};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     pub node: NodeId,
-    /// As administrators know it, for the log.
+    /// Name for administrators, in the log.
     pub name: String,
     /// Where its SMB server listens by TCP.
     pub addresses: Vec<SocketAddr>,
-    /// Where it listens by SMB Direct; tried first, if there are any.
+    /// Addresses of SMB Direct; tried first, if there are any.
     pub rdma: Vec<SocketAddr>,
 }
 
 /// Settings of the connecting side.
 #[derive(Debug, Clone)]
 pub struct RemoteOptions {
-    /// By what this node proves itself to the others, and they to it.
+    /// Proofs of this node to the others, and of them to it.
     pub nodes: NodeAccounts,
-    /// With a request unanswered and nothing heard for so long, a connection counts as lost.
+    /// Silence after which a connection with an unanswered request counts as lost.
     pub silence: Duration,
-    /// How long connecting may take, and how long logging on.
+    /// Timeout of connecting, and again of logging on.
     pub dial_timeout: Duration,
     /// Between two attempts to connect: the first pause, and the longest.
     pub pauses: (Duration, Duration),
-    /// How often peers are asked about their disks.
+    /// Interval between questions about a peer's disks.
     pub status_interval: Duration,
-    /// How often a large message has to come through to a peer, and one back: a network may lose them from one moment to the next in one direction
-    /// only, and a peer that is asked for nothing large looks well meanwhile.
+    /// Interval in which a large message has to come through to a peer, and one back. A network may begin
+    /// to lose them in one direction only, and a peer without large requests looks well meanwhile.
     pub proof_interval: Duration,
     /// How many bytes may be under way.
     pub windows: Windows,
@@ -63,7 +63,7 @@ pub struct RemoteOptions {
     pub channels: Option<usize>,
     /// Messages are encrypted; if not, they are signed.
     pub encrypt: bool,
-    /// What carries SMB Direct.
+    /// The device that carries SMB Direct.
     pub rdma_device: RdmaDevice,
     /// Frames of software RDMA carry a CRC.
     pub rdma_crc: bool,
@@ -87,21 +87,21 @@ impl Default for RemoteOptions {
     }
 }
 
-/// What there is of a connection.
+/// State of the connection to a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerState {
-    /// It is lost, and made anew after a pause.
+    /// Lost; the next attempt follows after a pause.
     Waiting,
     Connecting,
     /// The session is set up and the share is connected.
     Ready,
 }
 
-/// What was counted of one peer since the process began.
+/// Counters of one peer since the process began.
 #[derive(Debug, Clone, Default)]
 pub struct PeerCounters {
     pub requests: u64,
-    /// Requests that the peer answered, whatever the answer.
+    /// Requests that the peer answered, with success or an error.
     pub answers: u64,
     /// Requests that were lost with their connection, or asked without one.
     pub unreachable: u64,
@@ -110,23 +110,23 @@ pub struct PeerCounters {
     pub read_bytes: u64,
     /// Sessions that were set up.
     pub connections: u64,
-    /// Channels that were lost while others went on.
+    /// Channels that were lost while others remained.
     pub channels_lost: u64,
     /// Times that a request waited because SMB2 credits were used up.
     pub credit_stalls: u64,
-    /// From when it left to the answer.
+    /// Times from the departure of a request to its answer.
     pub latency: LatencyHistogram,
-    /// By priority: requests that left, and the longest wait of one for that.
+    /// By priority: requests that left, and the longest wait of one.
     left: [(u64, Duration); Priority::ALL.len()],
 }
 
-/// What waits at a peer, and was counted, of the requests of one priority.
+/// Queue of one priority's requests to a peer, and its counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueStatus {
     pub priority: Priority,
     /// Requests that have not left.
     pub waiting: usize,
-    /// What requests that are not answered move, in either direction, and 64 KiB for each.
+    /// Bytes in flight in both directions, plus 64 KiB for each request.
     pub in_flight_bytes: u64,
     /// Requests that have left since the process began.
     pub requests: u64,
@@ -139,11 +139,11 @@ pub struct QueueStatus {
 pub struct ChannelStatus {
     pub address: SocketAddr,
     pub rdma: bool,
-    /// It carries requests.
+    /// Whether the channel carries requests.
     pub is_ready: bool,
-    /// What requests that are not answered move, in either direction, and 64 KiB for each.
+    /// Bytes in flight in both directions, plus 64 KiB for each request.
     pub in_flight_bytes: u64,
-    /// Since the session was set up: requests, and what they moved, counted so.
+    /// Requests since the session was set up, and their bytes, counted in the same way.
     pub requests: u64,
     pub moved_bytes: u64,
 }
@@ -162,29 +162,30 @@ pub struct PeerStatus {
     pub unreached_since: Option<Monotonic>,
     /// Requests that have left and are not answered.
     pub in_flight: usize,
-    /// Of the present session.
+    /// Channels of the present session.
     pub channels: Vec<ChannelStatus>,
     pub queues: [QueueStatus; Priority::ALL.len()],
     pub counters: PeerCounters,
 }
 
-/// What happened.
+/// Event of the bus, for the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BusEvent {
     /// The peer's disks can be reached.
     PeerUp { node: NodeId },
-    /// The connection is lost: everything that was asked is answered with [`BusError::Unreachable`].
+    /// The connection is lost: all its requests are answered with [`BusError::Unreachable`].
     PeerLost {
         node: NodeId,
         why: String,
-        /// The connection was ended from outside, as the kernel of a process that died does: a reason to ask whether it lives.
+        /// Whether the other side ended the connection, as the kernel of a dead process does: a reason to ask
+        /// whether it lives.
         was_reset: bool,
     },
-    /// What the peer says of its disks, about once a second; of what was found corrupt on them, each is told once.
+    /// The peer's report of its disks, about once a second; it reports each corrupt block once.
     Status { node: NodeId, disks: Vec<DiskReport> },
 }
 
-/// Names a port: whoever asked through it gets the answers.
+/// Names a port, to which its requests' answers go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PortId(usize);
 
@@ -195,7 +196,7 @@ struct Answers {
     ports: Vec<Option<Outbox>>,
 }
 
-/// What there is to be told to who asks through one port.
+/// Answers and notices for one port.
 #[derive(Default)]
 struct Outbox {
     responses: Vec<Response>,
@@ -231,7 +232,7 @@ struct Inner {
     answers: Answers,
     events: VecDeque<BusEvent>,
     now: Monotonic,
-    /// Something was asked that has not been handed to a connection's link.
+    /// Whether a request waits that no connection's link has yet.
     unsent: bool,
 }
 
@@ -241,13 +242,13 @@ pub struct Remote {
     inner: Rc<RefCell<Inner>>,
 }
 
-/// What a connection hands up.
+/// Outputs of a connection.
 struct Up<'a> {
     answers: &'a mut Answers,
     events: &'a mut VecDeque<BusEvent>,
 }
 
-/// What all connections have in common.
+/// Context that all connections share.
 struct Common<'a> {
     driver: &'a Driver,
     options: &'a RemoteOptions,
@@ -305,7 +306,8 @@ impl Remote {
         Ok(Self { inner: Rc::new(RefCell::new(inner)) })
     }
 
-    /// Replaces the peers. Connections to those that stay as they are go on; others are given up, and their requests answered.
+    /// Replaces the peers. Connections to unchanged peers continue; others are given up, and their requests
+    /// answered.
     pub fn set_peers(&self, peers: Vec<Peer>) {
         let mut inner = self.inner.borrow_mut();
         let Inner { peers: links, answers, events, options, .. } = &mut *inner;
@@ -329,19 +331,20 @@ impl Remote {
         *links = kept;
     }
 
-    /// Replaces what is known of where disks are.
+    /// Replaces the nodes of disks.
     pub fn set_disks(&self, disks: BTreeMap<DiskId, NodeId>) {
         self.inner.borrow_mut().disks = disks;
     }
 
-    /// A way to the disks for one pool's space; answers go to the port that was asked.
+    /// A way to the disks for one pool's space; answers go to the port of the request.
     pub fn port(&self) -> Port {
         let ports = &mut self.inner.borrow_mut().answers.ports;
         ports.push(Some(Outbox::default()));
         Port { inner: self.inner.clone(), id: PortId(ports.len() - 1) }
     }
 
-    /// The node is known to be dead, or to be there again: its connection is given up at once, or tried at once.
+    /// Gives a node's connection up at once if the node is known to be dead, or tries it at once if it is
+    /// there again.
     pub fn set_alive(&self, node: NodeId, alive: bool) {
         let mut inner = self.inner.borrow_mut();
         let Inner { peers, answers, events, .. } = &mut *inner;
@@ -366,7 +369,7 @@ impl Remote {
         inner.peers.values().filter_map(|peer| peer.next_timeout(&inner.options)).min()
     }
 
-    /// Whether something was asked that only the next poll hands to the network.
+    /// Tells whether a request waits for the next poll.
     pub fn has_unsent(&self) -> bool {
         self.inner.borrow().unsent
     }
@@ -405,7 +408,7 @@ impl Drop for Port {
         let mut inner = self.inner.borrow_mut();
         inner.answers.ports[self.id.0] = None;
         inner.peers.values_mut().for_each(|peer| peer.end_port(self.id));
-        // What its sessions had open is closed by the next poll.
+        // The next poll closes the files of the port's sessions.
         inner.unsent = true;
     }
 }

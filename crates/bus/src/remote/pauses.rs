@@ -3,7 +3,7 @@
 use std::time::Duration;
 use types::Monotonic;
 
-/// A connection that lasted so long went well: the next pause is the first again.
+/// Life of a connection that counts as good: the next pause is the first again.
 const STEADY: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone)]

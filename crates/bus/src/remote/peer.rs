@@ -1,4 +1,4 @@
-//! One peer: its session, from dialing to the connected share, the channels that carry it, and what becomes of it.
+//! One peer: its session, from dialing to the connected share, the channels that carry it, and its end.
 
 use super::channels::{self, Channels, Maker, Place};
 use super::dial::Dial;
@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::time::SystemTime;
 use types::{DiskId, FileTime, Monotonic};
 
-/// A server that refuses so many logons one after the other is tried at its next address.
+/// Refused logons in a row after which a server is tried at its next address.
 const REFUSED_LOGONS: usize = 8;
 
 /// The connection's own requests; those of coordinators have higher tokens.
@@ -34,9 +34,10 @@ const ECHO: Token = Token(5);
 const PROOF: Token = Token(6);
 const FIRST_ASKED: u64 = 16;
 
-/// Credits that a peer is asked for: as many requests may be under way, or 64 KiB of payload for each.
+/// Credits to request of a peer: the number of requests under way, or of 64 KiB of payload.
 ///
-/// As many as for twice [`super::Windows::peer_bytes`]: what is under way at disks that hang counts as little as a share there.
+/// Enough for twice [`super::Windows::peer_bytes`]: requests under way at disks that hang count no more
+/// than a share there.
 const CREDITS: u16 = 1024;
 
 /// A connection that is being set up.
@@ -47,7 +48,7 @@ struct Joining {
     tree: Option<u32>,
     /// The open of the peer itself.
     node: Option<FileId>,
-    /// TREE_CONNECT, CREATE of the root, or the proof that large messages come through, is asked.
+    /// Whether TREE_CONNECT, CREATE of the root, or the proof that large messages come through is under way.
     asked: bool,
     until: Monotonic,
 }
@@ -61,7 +62,7 @@ struct Ready {
     /// The open of the peer itself.
     node: FileId,
     next_token: u64,
-    /// How far the peer has told of what was found on its disks.
+    /// The number of each disk's last finding that the peer has reported.
     cursors: BTreeMap<DiskId, u64>,
     status_at: Monotonic,
     status_asked: bool,
@@ -106,7 +107,7 @@ impl Ready {
         }
     }
 
-    /// Hands on what waits, as much as there is room for; whether it was any.
+    /// Hands on waiting requests, as many as fit; returns whether there were any.
     fn send_waiting(
         &mut self,
         options: &Options,
@@ -125,7 +126,7 @@ impl Ready {
     }
 }
 
-/// What connections to the peer are made with.
+/// Inputs for new connections to the peer.
 struct Making<'a> {
     peer: &'a Peer,
     options: &'a Options,
@@ -144,7 +145,7 @@ impl Making<'_> {
         options.client_guid = common.client_guid;
         options.rdma_transform = place.is_rdma;
         let random = Box::new(|bytes: &mut [u8]| {
-            // Without random bytes no key and no nonce is safe: there is nothing to go on with.
+            // Without random bytes no key and no nonce is safe: the connection cannot continue.
             getrandom::fill(bytes).expect("a system that gave random bytes once gives them again");
         });
         let connection = Connection::of_node(options, credentials, &server, wall_clock(), random, binding)?;
@@ -182,13 +183,13 @@ pub(super) struct PeerLink {
     peer: Peer,
     phase: Phase,
     pauses: Pauses,
-    /// Which of the addresses is tried.
+    /// Number of the present attempt, which chooses the address.
     attempt: usize,
     /// Logons that a server refused one after the other.
     refused: usize,
     options: Options,
     trouble: Option<String>,
-    /// Since when there is no connection that carries requests; `None`: there is one.
+    /// Since when no connection carries requests; `None`: one does.
     unreached_since: Option<Monotonic>,
     counters: PeerCounters,
     /// Stalls of connections that are gone.
@@ -235,13 +236,13 @@ impl PeerLink {
         &self.peer
     }
 
-    /// The same peer by another record, with what was counted of it.
+    /// Returns the same peer by another record, with its counters.
     pub fn renewed(self, peer: Peer, options: &RemoteOptions) -> Self {
         let Self { counters, past_stalls, trouble, unreached_since, .. } = self;
         Self { counters, past_stalls, trouble, unreached_since, ..Self::new(peer, options) }
     }
 
-    /// Does not wait for the next attempt any longer: there is reason to think that the peer is there.
+    /// Ends the pause before the next attempt: there is reason to think that the peer is there.
     pub fn hurry(&mut self) {
         self.pauses.reset();
         if let Phase::Waiting { until } = &mut self.phase {
@@ -282,7 +283,7 @@ impl PeerLink {
         }
     }
 
-    /// Nobody asks through the port any more.
+    /// Ends the port's sessions: nobody asks through it any more.
     pub fn end_port(&mut self, port: PortId) {
         if let Phase::Ready(ready) = &mut self.phase {
             let Ready { sessions, queue, .. } = &mut **ready;
@@ -299,7 +300,7 @@ impl PeerLink {
         }
     }
 
-    /// Carries messages both ways and goes on with what is due; whether anything moved.
+    /// Carries messages both ways, and takes due steps; returns whether anything moved.
     pub fn poll(&mut self, common: &Common<'_>, up: &mut Up<'_>) -> bool {
         let phase = std::mem::replace(&mut self.phase, Phase::Waiting { until: Monotonic(0) });
         if !matches!(phase, Phase::Ready(_)) {
@@ -483,7 +484,7 @@ impl PeerLink {
         }
         let is_formed = ready.channels.form(&self.making(common), common.options, common.now);
         let mut result = self.exchange(&mut ready, common, up);
-        // What answers have made room for leaves in the same turn.
+        // Requests for which answers have just made space leave in the same turn.
         let is_sent =
             ready.send_waiting(&self.options, &mut self.counters, common.elsewhere, common.now, up.answers);
         if is_sent && result.is_ok() {
@@ -515,7 +516,7 @@ impl PeerLink {
         while at < ready.channels.len() {
             let pumped = ready.channels.pump(at, self.options.timeout, common.now, &mut replies);
             for (token, reply) in replies.drain(..) {
-                // What came before the end is believed, and the first nonsense is the end.
+                // Replies before the end are valid, and the first malformed one ends the connection.
                 if let Err(error) = self.take(ready, at, token, &reply, common.now, up) {
                     result = Err(error);
                 }
@@ -532,7 +533,8 @@ impl PeerLink {
         result
     }
 
-    /// One channel of several is lost: the others go on, and take over what may be asked again.
+    /// Takes out one lost channel of several: the others continue, and take over requests that may be sent
+    /// again.
     fn lose_channel(
         &mut self,
         ready: &mut Ready,
@@ -579,7 +581,7 @@ impl PeerLink {
                 up.events.push_back(BusEvent::Status { node: self.peer.node, disks });
             }
             CLOSE => {}
-            // Whatever the answer is: one that does not know the question has received it.
+            // Any answer proves the way: a peer that does not know the question has received it.
             PROOF => ready.proof_asked = false,
             ECHO => ready.channels.probed(at),
             token => {
@@ -595,7 +597,7 @@ impl PeerLink {
         Ok(())
     }
 
-    /// Ends the connection, if there is one, and answers what was asked. The next attempt begins after a pause.
+    /// Ends the connection, if there is one, and answers its requests. The next attempt begins after a pause.
     fn lost(&mut self, error: &PeerError, now: Monotonic, up: &mut Up<'_>) {
         let why = &error.told();
         if self.trouble.as_ref() != Some(why) {
@@ -612,7 +614,7 @@ impl PeerLink {
         self.phase = Phase::Waiting { until };
     }
 
-    /// Ends the connection, if there is one, and answers what was asked. The next attempt begins at once.
+    /// Ends the connection, if there is one, and answers its requests. The next attempt begins at once.
     pub fn give_up(&mut self, why: &str, was_reset: bool, up: &mut Up<'_>) {
         self.trouble = Some(why.to_owned());
         let phase = std::mem::replace(&mut self.phase, Phase::Waiting { until: Monotonic(0) });
@@ -673,7 +675,7 @@ impl PeerLink {
         }
     }
 
-    /// What was counted of each priority, of a peer at which nothing waits.
+    /// Counters of each priority, for a peer at which nothing waits.
     fn queues(&self) -> [QueueStatus; Priority::ALL.len()] {
         Priority::ALL.map(|priority| {
             let (requests, longest_wait) = self.counters.left[priority as usize];

@@ -1,35 +1,40 @@
 //! The queue before one peer's connections: which request leaves next, and how many bytes may be under way.
 //!
-//! What is under way counts by the bytes that it moves in either direction: those that a READ will bring are there as soon as it has left, and
-//! several peers that answer at once would fill this node's line and its switch's buffers (incast).
+//! Requests under way count by the bytes that they move in either direction: the data of a READ arrive
+//! as soon as it has left, and several peers that answer at once would fill this node's link and its
+//! switch's buffers (incast).
 //!
 //! | bound | of | if it is reached |
 //! |---|---|---|
-//! | [`Windows::peer_bytes`] | all that is under way at the peer | nothing leaves |
-//! | [`Windows::background_bytes`] | of that, what no client waits for | clients' requests leave |
-//! | one disk's part of either: as much as is still free | what is under way at the disk | requests to other disks leave |
-//! | a silent disk's share of either: one of as many as there are disks, and one more | what is under way at a disk that has answered nothing for [`SILENT_AFTER`] | requests to other disks leave, and what is under way there beyond the share counts no more, up to the whole window once again: disks that hang delay no others |
-//! | [`Windows::incoming_bytes`], the same rule for peers | what READs bring, from all peers | all else leaves; a peer of which nothing is read may have one READ under way in any case |
+//! | [`Windows::peer_bytes`] | all requests under way at the peer | nothing leaves |
+//! | [`Windows::background_bytes`] | of those, requests that no client waits for | clients' requests leave |
+//! | one disk's part of either: as much as is still free | requests under way at the disk | requests to other disks leave |
+//! | a silent disk's share of either: one of as many as there are disks, and one more | requests under way at a disk that has answered nothing for [`SILENT_AFTER`] | requests to other disks leave, and bytes under way there beyond the share count no more, up to one further window: disks that hang delay no others |
+//! | [`Windows::incoming_bytes`], the same rule for peers | data of READs, from all peers | all else leaves; a peer without a READ under way may have one in any case |
 //!
-//! Of those that may leave, the one that came first goes first, and work in the background counts as having come a little later than it did
-//! ([`head_start`]). So clients overtake it, and it waits for a bounded time at most beyond what came before. Requests of one priority to one disk keep
-//! their order.
+//! Of the requests that may leave, the earliest goes first, and background work counts as having come a
+//! little later than it did ([`head_start`]). So clients overtake it, and it waits at most for a
+//! bounded time beyond earlier requests. Requests of one priority to one disk keep their order.
 //!
 //! # Why others may change places
 //!
-//! A transport may delay and reorder requests anyway ([`space::message::Transport`]), and nothing above relies on more. Two changes of the same
-//! blocks are never under way together, since the coordinator locks blocks. A read may be under way beside a change of its blocks: one that was late and
-//! is answered by another copy by now holds no lock any more. Its answer goes nowhere, whichever of both comes first. A request under an epoch that the disk has left behind is
-//! refused, and asked again. The opening of a session does not wait here, and ends the session before it: what waits from that one is answered
-//! with [`space::message::BusError::NoSession`] when its turn comes, and never sent. So a write of which the coordinator has given up to hear
-//! comes to the disk before the next session or not at all.
+//! A transport may delay and reorder requests anyway ([`space::message::Transport`]), and nothing above
+//! relies on more. Two changes of the same blocks are never under way together, since the coordinator locks
+//! blocks. A read may be under way beside a change of its blocks: a late read that another copy has answered
+//! meanwhile holds no lock any more. Its answer goes nowhere, in either order. The disk refuses a request
+//! under an epoch that it has left behind, and the coordinator asks again. The opening of a session does not
+//! wait here, and ends the session before it: requests of that one that still wait are answered with
+//! [`space::message::BusError::NoSession`] when their turn comes, and never sent. So a write that the
+//! coordinator has given up reaches the disk before the next session or not at all.
 //!
 //! # How long a request waits
 //!
-//! As long as others need, which says nothing of its disk. Coordinators are told of what waits, and count the disk's time from when the request
-//! has left ([`Queue::tell`]). They are not told of what waits for a disk that has something to answer and answers nothing: then it is the disk that
-//! is waited for. Of clients' reads they are told at once, and when these leave, since they measure how long disks take for them. How many
-//! wait is bounded by what coordinators ask at once: a client's requests in work, and a few regions of each volume in the background.
+//! A request waits as long as others need, which says nothing of its disk. So the queue reports waiting
+//! requests to their coordinators, which count the disk's time from the departure of the request
+//! ([`Queue::tell`]). It does not report requests for a disk that has something to answer and answers
+//! nothing: that wait is the disk's. Clients' reads are reported at once, and again when they leave,
+//! since coordinators measure how long disks take for them. The number of waiting requests is bounded
+//! by the work of coordinators: clients' requests, and a few regions of each volume in the background.
 
 use super::PortId;
 use space::message::{Operation, Priority, Request, Waiting};
@@ -42,34 +47,38 @@ use types::{BLOCK_BYTES, DiskId, Monotonic};
 pub struct Windows {
     /// At one peer. A request that has more goes alone.
     pub peer_bytes: u64,
-    /// Of those, in the background.
+    /// Bytes of those, in the background.
     pub background_bytes: u64,
     /// From all peers to this node, by READs, beside one READ for each peer.
     pub incoming_bytes: u64,
 }
 
 impl Default for Windows {
-    /// SMB2 credits let 32 MiB be under way at a peer (512 of 64 KiB), where they would make everything wait in one line. A quarter of that
-    /// keeps four regions of 1 MiB of one disk under way, which fills a line of 10 Gbit/s, and lets a client's request wait behind it for 7 ms there. What
-    /// is read fills the same line for 13 ms at most.
+    /// SMB2 credits allow 32 MiB under way at a peer (512 of 64 KiB), which would be one long queue there.
+    /// A quarter of that keeps four regions of 1 MiB of one disk under way, which fills a link of 10
+    /// Gbit/s, and lets a client's request wait behind it for 7 ms there. Data of READs fill the same link
+    /// for 13 ms at most.
     fn default() -> Self {
         Self { peer_bytes: 32 << 20, background_bytes: 8 << 20, incoming_bytes: 16 << 20 }
     }
 }
 
-/// What each request counts beside its payload: as much as one SMB2 credit stands for, so that credits do not end before bytes do.
+/// Bytes that each request counts beside its payload: as many as one SMB2 credit stands for, so that
+/// credits do not end before bytes do.
 const MESSAGE_BYTES: u64 = 64 << 10;
-/// How often coordinators are told of what waits: several times within the time that they give a disk, which is seconds.
+/// Interval between reports of waiting requests: several fit into a coordinator's timeout of a disk,
+/// which is seconds.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
-/// A disk that has something to answer and answers nothing for so long is waited for itself.
+/// Time without any answer from a disk that owes one, after which requests wait for the disk itself.
 const WAITED_FOR_AFTER: Duration = Duration::from_secs(2);
-/// With something to answer and nothing answered for so long a disk is silent: longer than a spinning disk takes for all that it may be asked at once.
+/// Time without any answer from a disk that owes one, after which it is silent: longer than a spinning
+/// disk takes for all requests that it may have at once.
 pub const SILENT_AFTER: Duration = Duration::from_millis(500);
-/// How often silent disks are looked for.
+/// Interval between checks for silent disks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How much later than it did a request counts as having come. Short, since a step of a job has the lock of the region that it copies, for which a
-/// client may wait.
+/// Delay by which a request counts as having come later. Short, since a step of a job has the lock of
+/// the region that it copies, for which a client may wait.
 fn head_start(priority: Priority) -> Duration {
     Duration::from_millis(match priority {
         Priority::Client => 0,
@@ -107,7 +116,7 @@ impl Queued {
         *priority == Priority::Client && matches!(operation, Operation::Read { .. })
     }
 
-    /// What its coordinator is told of it.
+    /// The notice to the request's coordinator.
     pub fn waiting(&self, has_left: bool) -> Waiting {
         let Request { volume, session, id, .. } = self.request;
         Waiting { disk: self.disk, volume, session, id, has_left }
@@ -118,7 +127,7 @@ impl Queued {
     }
 }
 
-/// What a request that is under way counts.
+/// Bytes that a request under way counts.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     disk: DiskId,
@@ -128,7 +137,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// All that it moves, in either direction, and what each message counts.
+    /// Bytes of the request in both directions, plus [`MESSAGE_BYTES`].
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -148,7 +157,7 @@ impl Bytes {
         Self { all: load.bytes, background, incoming: load.incoming_bytes }
     }
 
-    /// As much of each as a window has.
+    /// The bytes of whole windows.
     fn of_windows(windows: &Windows) -> Self {
         let Windows { peer_bytes, background_bytes, incoming_bytes } = *windows;
         Self { all: peer_bytes, background: background_bytes, incoming: incoming_bytes }
@@ -163,10 +172,10 @@ impl Bytes {
     }
 }
 
-/// What is under way at one disk.
+/// Requests under way at one disk.
 struct AtDisk {
     bytes: Bytes,
-    /// When it last answered, or was first asked after it had answered everything.
+    /// Time of the disk's last answer, or of the first request after it had answered everything.
     heard_at: Monotonic,
     is_silent: bool,
 }
@@ -179,13 +188,13 @@ impl AtDisk {
 
 /// Why a request does not leave now.
 enum Full {
-    /// Nothing else may, either.
+    /// The window is full: nothing else may leave, either.
     Window,
-    /// It waits for others of its kind.
+    /// The request's own part is full: it waits for others of its kind.
     Part,
 }
 
-/// What waits for one peer and what is under way there, over all channels.
+/// Requests that wait for one peer or are under way there, over all channels.
 pub struct Queue {
     windows: Windows,
     /// First come, first served. None is empty.
@@ -194,13 +203,14 @@ pub struct Queue {
     /// Bytes under way, by priority.
     bytes: [u64; Priority::ALL.len()],
     incoming_bytes: u64,
-    /// Of all these, what counts no more: it is at disks that are silent, beyond their share.
+    /// Bytes of all these that do not count: those at silent disks beyond their share.
     excused: Bytes,
     tell_at: Monotonic,
     look_at: Monotonic,
 }
 
-/// Whether somebody who has `own` of `taken` bytes may have `more` of a window: only if he has no more than is still free.
+/// Whether a party with `own` of the `taken` bytes may have `more` of a window: only if it has no more
+/// than is still free.
 fn has_room(window: u64, taken: u64, own: u64, more: u64) -> bool {
     taken + more <= window && own <= window - taken
 }
@@ -223,7 +233,7 @@ impl Queue {
         self.lanes.is_empty()
     }
 
-    /// What READs under way bring, as far as it counts.
+    /// Bytes of READs under way, as far as they count.
     pub fn incoming_bytes(&self) -> u64 {
         self.incoming_bytes - self.excused.incoming
     }
@@ -300,7 +310,7 @@ impl Queue {
         if fits && fits_background && fits_incoming { Ok(()) } else { Err(Full::Part) }
     }
 
-    /// What a silent disk may have of each window.
+    /// The share of a silent disk in each window.
     fn share(&self) -> Bytes {
         let parts = self.disks.len() as u64 + 1;
         let windows = Bytes::of_windows(&self.windows);
@@ -319,7 +329,7 @@ impl Queue {
         disk.bytes = disk.bytes.each(Bytes::of(load), |own, more| own + more);
     }
 
-    /// Counts a request no more that had left.
+    /// Stops counting a request that had left.
     pub fn ended(&mut self, load: &Load) {
         self.bytes[load.priority as usize] -= load.bytes;
         self.incoming_bytes -= load.incoming_bytes;
@@ -340,7 +350,7 @@ impl Queue {
         }
     }
 
-    /// Looks which disks are silent, if it is time.
+    /// Finds silent disks, if it is time.
     pub fn look(&mut self, now: Monotonic) {
         if now < self.look_at {
             return;
@@ -356,7 +366,7 @@ impl Queue {
         }
     }
 
-    /// Reckons what counts no more. At most a whole window, so that SMB2 credits do not end.
+    /// Computes the bytes that do not count: at most a whole window, so that SMB2 credits do not end.
     fn excuse(&mut self) {
         let share = self.share();
         let silent = self.disks.values().filter(|disk| disk.is_silent);
@@ -365,7 +375,7 @@ impl Queue {
         self.excused = all.each(Bytes::of_windows(&self.windows), u64::min);
     }
 
-    /// Forgets what waits for a port that is gone.
+    /// Forgets waiting requests of a port that is gone.
     pub fn forget(&mut self, port: PortId) {
         self.lanes.retain(|_, lane| {
             lane.retain(|queued| queued.port != port);
@@ -373,7 +383,7 @@ impl Queue {
         });
     }
 
-    /// Tells of what waits for others, if it is time.
+    /// Reports requests that wait for others, if it is time.
     pub fn tell(&mut self, now: Monotonic, mut out: impl FnMut(PortId, Waiting)) {
         if self.lanes.is_empty() || now < self.tell_at {
             return;
@@ -386,7 +396,7 @@ impl Queue {
         }
     }
 
-    /// When [`Queue::tell`] or [`Queue::look`] wants to be called.
+    /// Time of the next call of [`Queue::tell`] or [`Queue::look`].
     pub fn next_timeout(&self) -> Option<Monotonic> {
         (!self.lanes.is_empty()).then_some(self.tell_at.min(self.look_at))
     }
@@ -425,7 +435,7 @@ mod tests {
         Queued { port: PortId(0), disk: DiskId::from_bytes([disk; 16]), request, asked_at: at(milliseconds) }
     }
 
-    /// The ids of what leaves, and counts from then on.
+    /// Ids of the requests that leave, which count from then on.
     fn leaving(queue: &mut Queue) -> Vec<u64> {
         let next = |queue: &mut Queue| {
             let queued = queue.next(0)?;
@@ -458,7 +468,7 @@ mod tests {
     fn disks_that_hang_keep_a_share_and_the_healthy_one_goes_on() {
         for priority in [Priority::Client, Priority::Rebuild] {
             let windows = Windows { peer_bytes: 4 << 20, background_bytes: 4 << 20, incoming_bytes: 4 << 20 };
-            // A request of a healthy disk stands behind others of those that hang.
+            // Requests to a healthy disk stand behind others to disks that hang.
             let asked = (0..90).map(|id| ask(priority, 1 + id as u8 % 3, 256, id, id));
             let mut queue = queue_of(windows, asked);
             let healthy = ask(priority, 3, 256, 2, 0).load();
@@ -522,7 +532,7 @@ mod tests {
                 told.insert(waiting.disk.to_bytes()[0]);
             });
             queue.answered(DiskId::from_bytes([2; 16]), at(1000 * second));
-            // A new session of another volume takes off what was under way there: that is no answer.
+            // A new session of another volume ends the requests under way there: that is no answer.
             queue.ended(&ask(Priority::Client, 1, 256, 0, 0).load());
             leaving(&mut queue);
             let expected = if second < WAITED_FOR_AFTER.as_secs() { vec![1, 2, 3] } else { vec![2, 3] };

@@ -1,7 +1,8 @@
-//! Requests of coordinators as SMB2 requests to one peer, and its answers: sessions with disks, and what is asked in them.
+//! Requests of coordinators as SMB2 requests to one peer, and its answers: sessions with disks, and
+//! requests in them.
 //!
-//! Owns which sessions are open under which file ids, and what every token stands for. Promises: a request goes out at most once, and
-//! only within its own session; of a peer whose answer makes no sense nothing more is believed.
+//! Owns the sessions' file ids, and the request of every token. Promises: a request goes out at most
+//! once, and only within its own session; a malformed answer of a peer ends all trust in it.
 
 use super::queue::{Load, Queue, Queued};
 use super::{Answers, PeerCounters, PortId};
@@ -22,7 +23,7 @@ const SHARE_ALL: u32 = 7;
 /// FILE_READ_DATA | FILE_WRITE_DATA.
 const ACCESS: u32 = 3;
 
-/// What the right answer to a request looks like.
+/// Shape of the right answer to a request.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Open,
@@ -49,16 +50,17 @@ struct Asked {
     kind: Kind,
     /// When it left.
     since: Monotonic,
-    /// What it counts at the peer; `None`: its session is over, and so is what it may take of others.
+    /// Bytes that the request counts at the peer; `None`: its session is over, and others may have these
+    /// bytes.
     load: Option<Load>,
-    /// What it moves, counted of its channel.
+    /// Bytes of the request, counted at its channel.
     bytes: u64,
-    /// What was under way at its channel when it left, with it; `None`: it says nothing of the channel's pace.
+    /// Bytes under way at its channel when it left, with it; `None`: it says nothing of the channel's pace.
     left_with: Option<u64>,
 }
 
 impl Asked {
-    /// What its coordinator is told when it leaves anew: the disk's time begins again.
+    /// The notice to the coordinator when the request leaves anew: the disk's time begins again.
     fn waiting(&self) -> Waiting {
         let Self { disk, volume, session, id, .. } = *self;
         Waiting { disk, volume, session, id, has_left: true }
@@ -78,16 +80,17 @@ struct Session {
     file: Option<FileId>,
 }
 
-/// An answer for a coordinator, to a request that moved so many bytes.
+/// An answer for a coordinator, to a request of `bytes`.
 pub(super) struct Taken {
     pub port: PortId,
     pub response: Response,
     pub bytes: u64,
-    /// What was under way at its channel when it left, and for how long it was; `None`: it says nothing of the channel's pace.
+    /// Bytes under way at its channel when the request left, and the time until its answer; `None`: it says
+    /// nothing of the channel's pace.
     pub paced: Option<(u64, Duration)>,
 }
 
-/// A request that is asked over another channel.
+/// A request that is sent again over another channel.
 pub(super) struct Again {
     pub token: Token,
     pub request: SmbRequest,
@@ -95,7 +98,7 @@ pub(super) struct Again {
     pub waiting: Option<(PortId, Waiting)>,
 }
 
-/// What is under way at one peer, over all channels of one session with it.
+/// Requests under way at one peer, over all channels of one session with it.
 pub(super) struct Sessions {
     tree: u32,
     sessions: BTreeMap<(DiskId, VolumeId), Session>,
@@ -130,7 +133,7 @@ impl PeerError {
         matches!(self, Self::Client(ClientError::Status { status, .. }) if *status == unknown)
     }
 
-    /// Says what is wrong, to people.
+    /// Describes the error to people.
     pub fn told(&self) -> String {
         if self.is_refused_logon() {
             return "it takes no logon by this server's certificate (LOGON_FAILURE): it has not read of it yet, or it runs an older version, which knows \
@@ -146,7 +149,7 @@ impl PeerError {
     }
 }
 
-/// A request to be submitted, which moves so many bytes, or the answer that there is already.
+/// A request to be submitted, with its bytes, or the answer that there is already.
 pub(super) enum Turned {
     Submit(SmbRequest, u64),
     Answer(Response),
@@ -194,8 +197,9 @@ impl Sessions {
         self.asked.len()
     }
 
-    /// Takes a coordinator's request, which leaves now and counts in `queue` unless it is answered here. Of an older session of the same volume and
-    /// disk nothing is sent any more; `close` is the file of one that a new one takes the place of.
+    /// Takes a coordinator's request, which leaves now and counts in `queue` unless it is answered here.
+    /// Requests of an older session of the same volume and disk are not sent any more; `close` is the file
+    /// of one that a new one replaces.
     pub fn ask(
         &mut self,
         queued: Queued,
@@ -255,22 +259,22 @@ impl Sessions {
         Turned::Submit(request, load.bytes())
     }
 
-    /// Notes what was under way at a request's channel when it left.
+    /// Notes the bytes under way at a request's channel when it left.
     pub fn left_with(&mut self, token: Token, bytes: Option<u64>) {
         if let Some(asked) = self.asked.get_mut(&token) {
             asked.left_with = bytes;
         }
     }
 
-    /// The port is gone, and nobody takes answers to what was asked through it: its sessions end.
+    /// Ends the sessions of a port that is gone: nobody takes answers to its requests.
     pub fn end_port(&mut self, port: PortId, queue: &mut Queue) {
         self.end_loads(queue, |asked| asked.port == port);
         let of_port = self.sessions.extract_if(.., |_, session| session.port == port);
         self.unused.extend(of_port.filter_map(|(_, session)| session.file));
     }
 
-    /// What is under way in sessions that end counts no more: the disk may never answer it, and the server gives it up when it hears of
-    /// the end.
+    /// Stops counting requests of sessions that end: the disk may never answer them, and the server gives
+    /// them up when it learns of the end.
     fn end_loads(&mut self, queue: &mut Queue, is_over: impl Fn(&Asked) -> bool) {
         for asked in self.asked.values_mut().filter(|asked| is_over(asked)) {
             if let Some(load) = asked.load.take() {
@@ -301,7 +305,7 @@ impl Sessions {
             NtStatus::SUCCESS => Ok(self.answer(&asked, reply, counters)?),
             status => Err(refusal(status, reply)?),
         };
-        // That a session is over is said by the server: its disk may hang.
+        // The server itself reports that a session is over: its disk may hang.
         if !matches!(result, Err(BusError::NoSession)) {
             queue.answered(asked.disk, now);
         }
@@ -359,14 +363,17 @@ impl Sessions {
         })
     }
 
-    /// Takes what one channel of several has left unanswered, and returns what is to be asked over another one.
+    /// Takes the requests that one lost channel of several has left unanswered, and returns those to send
+    /// over another one.
     ///
-    /// What never left is asked there, and so is what only reads: asked twice it does no harm. Of changes that left nobody knows whether the
-    /// server has them, or will find them later in what it received of the dead connection: a change asked again within the session might be carried
-    /// out a second time after a newer one of the same blocks. So their sessions with disks end, as all do when the last channel is lost: their coordinators
-    /// begin others, whose opening is answered when nothing of the earlier one is in work at the disk, and from when on the disk refuses
-    /// what comes of the earlier one, over whichever connection ([`space::replica`]). In the new session they ask again under the same numbers. The disks
-    /// stay in sync meanwhile, since nobody waits for longer than for that. Other sessions go on.
+    /// Those are requests that never left, and reads: a second read does no harm. Of changes that left
+    /// nobody knows whether the server has them, or will find them later in data of the dead connection: a
+    /// change sent again within the session might be carried out a second time after a newer one of the
+    /// same blocks. So their sessions with disks end, as all do when the last channel is lost. Their
+    /// coordinators begin others: the disk answers the opening when nothing of the earlier session is in
+    /// work, and from then on refuses requests of the earlier one, over any connection
+    /// ([`space::replica`]). In the new session they ask again under the same numbers. The disks stay in
+    /// sync meanwhile, since nobody waits for anything longer. Other sessions go on.
     pub fn channel_lost(
         &mut self,
         leftovers: Leftovers,
@@ -393,7 +400,7 @@ impl Sessions {
                     request.send_inline();
                     let bytes = asked.map_or(0, |asked| asked.bytes);
                     let waiting = asked.map(|asked| (asked.port, asked.waiting()));
-                    // What it takes there says nothing of that channel's pace.
+                    // The time that the request takes there says nothing of that channel's pace.
                     self.left_with(token, None);
                     again.push(Again { token, request, bytes, waiting });
                 }
@@ -425,7 +432,8 @@ impl Sessions {
 fn refusal(status: NtStatus, reply: &Reply) -> Result<BusError, PeerError> {
     let data = reply.error_data()?;
     if data.is_empty() {
-        // The server itself refused it, such as for an open that an administrator closed: the session is not to be had any more.
+        // The server itself refused it, such as for an open that an administrator closed: the session is
+        // lost.
         tracing::debug!(%status, command = ?reply.command(), "refused on the storage bus");
         return Ok(BusError::NoSession);
     }
@@ -440,7 +448,7 @@ pub(super) fn proof(tree: u32, node: FileId) -> SmbRequest {
 
 /// The question about the peer's disks.
 pub(super) fn status_question(tree: u32, node: FileId, cursors: &BTreeMap<DiskId, u64>) -> SmbRequest {
-    /// Room for thousands of findings, beside more disks than a server has.
+    /// Space for thousands of findings, beside more disks than a server has.
     const ANSWER_BYTES: u32 = 256 << 10;
     SmbRequest::fsctl(tree, node, fsctl::BUS_STATUS, &wire::put_status_request(cursors), ANSWER_BYTES)
 }

@@ -1,4 +1,4 @@
-//! Answers of operations that did what they were asked.
+//! Answers of operations that succeeded.
 
 use super::requests::checksums_of;
 use super::{CHECKSUM_BYTES, Malformed, list, only, wire_struct};
@@ -10,9 +10,9 @@ use types::{BLOCK_BYTES, ChunkIndex, Epoch, Stamp};
 wire_struct! {
     /// Data of the create context of the answer: the session has begun.
     Opened {
-        /// What the disk had promised before.
+        /// Epoch that the disk had promised before.
         promised: U64,
-        /// 1: its journal leaves something of the volume in doubt.
+        /// 1: the disk's journal leaves something of the volume in doubt.
         doubtful: U32,
         reserved: U32,
     }
@@ -29,7 +29,7 @@ pub fn put_opened(promised: Epoch, doubtful: bool) -> Vec<u8> {
     out
 }
 
-/// Reads it: what was promised, and whether something is in doubt.
+/// Parses the disk's promise, and whether something is in doubt.
 ///
 /// # Errors
 /// [`Malformed`].
@@ -51,7 +51,7 @@ pub fn put_read(mut data: Payload, checksums: &[u64]) -> Payload {
     data
 }
 
-/// Reads the answer to a READ of so many blocks. The data are a part of `bytes`, not a copy.
+/// Parses the answer to a READ of `blocks`. The data are a part of `bytes`, not a copy.
 ///
 /// # Errors
 /// [`Malformed`].
@@ -97,7 +97,7 @@ wire_struct! {
     RegionsHead { regions: U32, doubtful: U32, }
 }
 
-/// Writes what is known of regions.
+/// Writes the state of regions.
 pub fn put_regions(regions: &Regions) -> Vec<u8> {
     let mut out = Vec::new();
     let (count, doubtful) = (regions.stamps.len() as u32, regions.doubtful.len() as u32);

@@ -1,6 +1,6 @@
-//! What the storage bus puts into SMB2 requests and answers. All numbers are little-endian.
+//! SMB2 requests and answers of the storage bus. All numbers are little-endian.
 //!
-//! | operation | SMB2 request | what it carries |
+//! | operation | SMB2 request | contents |
 //! |---|---|---|
 //! | `Open` | CREATE of the disk's id | a create context with a [`SessionRequest`]; answered by one with [`Opened`] |
 //! | `Read` | READ at lba * 4096, of 4104 bytes a block | answered by the blocks, then their checksums (none of class `Append`) |
@@ -38,7 +38,7 @@ use types::BLOCK_BYTES;
 
 /// Bytes of a checksum.
 const CHECKSUM_BYTES: usize = 8;
-/// Bytes that a READ asks for, for each block.
+/// Bytes that a READ requests for each block.
 const READ_BLOCK_BYTES: usize = BLOCK_BYTES + CHECKSUM_BYTES;
 /// Most blocks of one READ or WRITE: a store takes at most 1 MiB.
 const BLOCKS_MAX: u32 = 256;

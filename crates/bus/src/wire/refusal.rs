@@ -12,7 +12,7 @@ wire_struct! {
     /// The head of ErrorData. A list follows for `Corrupt` (of block addresses) and `WentBack` (of chunks).
     Refusal {
         kind: U32,
-        /// Of a disk's error: which it is.
+        /// Kind of a disk's error.
         disk_kind: U32,
         /// The epoch that is promised, or the errno.
         value: U64,
@@ -30,7 +30,7 @@ const NO_SESSION: u32 = 8;
 const WENT_BACK: u32 = 9;
 const UNREACHABLE: u32 = 10;
 
-/// What stands for the reason, which stays in the other node's log.
+/// Replaces the reason, which stays in the other node's log.
 const INVALID_THERE: &str = "the disk's node found the request invalid";
 
 /// Numbers of a disk's error on the wire: its kind and its errno.
@@ -59,7 +59,7 @@ fn disk_error(kind: u32, errno: i32) -> Result<DiskError, Malformed> {
     })
 }
 
-/// The status and the ErrorData that tell of an error.
+/// The status and the ErrorData of an error.
 pub fn put_refusal(error: &BusError) -> (NtStatus, Vec<u8>) {
     let (mut disk_kind, mut value) = (0, 0);
     let (kind, status) = match error {
@@ -73,7 +73,7 @@ pub fn put_refusal(error: &BusError) -> (NtStatus, Vec<u8>) {
         BusError::Store(StoreError::Poisoned) => (POISONED, NtStatus::MEDIA_WRITE_PROTECTED),
         BusError::Store(StoreError::Disk(error)) => {
             let (number, errno) = disk_numbers(error);
-            // An errno is kept in 32 bits, whatever its sign.
+            // An errno of either sign fits into 32 bits.
             (disk_kind, value) = (number, u64::from(errno as u32));
             (DISK, NtStatus::UNEXPECTED_IO_ERROR)
         }
@@ -97,7 +97,7 @@ pub fn put_refusal(error: &BusError) -> (NtStatus, Vec<u8>) {
     (status, data)
 }
 
-/// The error that these ErrorData tell of.
+/// Parses the error of these ErrorData.
 ///
 /// # Errors
 /// [`Malformed`].

@@ -7,7 +7,7 @@ use store::api::{Checksums, WriteClass};
 use sys::{Buf, Payload};
 use types::{BLOCK_BYTES, ChangeNumber, ChunkIndex, Epoch, Lba, VolumeId};
 
-/// The version of what is said here. A node that speaks another one is refused when it opens a disk.
+/// Version of these forms. A node with another one is refused when it opens a disk.
 const VERSION: u32 = 2;
 
 wire_struct! {
@@ -71,12 +71,12 @@ pub fn parse_session(bytes: &[u8]) -> Result<SessionRequest, Malformed> {
     Ok(*request)
 }
 
-/// Bytes that a READ of so many blocks asks for; `None`: no READ has so many, or so few.
+/// Bytes that a READ of `blocks` requests; `None`: no READ has so many, or so few.
 pub fn read_bytes(blocks: u32) -> Option<u32> {
     checked_blocks(blocks.into()).ok().map(|blocks| blocks * READ_BLOCK_BYTES as u32)
 }
 
-/// The blocks that a READ asks for.
+/// The blocks that a READ requests.
 ///
 /// # Errors
 /// [`Malformed`].
@@ -102,11 +102,11 @@ wire_struct! {
         blocks: U32,
         /// As many as blocks, or none.
         checksums: U32,
-        /// Of the change.
+        /// Number of the change.
         number: U32,
         /// 0: `Overwrite`, 1: `Fresh`, 2: `Append`.
         class: u8,
-        /// [`WRITE_MARK`]: what is no trailer is not taken for one.
+        /// [`WRITE_MARK`]: keeps other bytes from passing for a trailer.
         mark: [u8; 7],
     }
 }
@@ -201,7 +201,7 @@ pub fn parse_write(offset: u64, payload: &Payload) -> Result<BusWrite, Malformed
     })
 }
 
-/// Checksums as they lie in these bytes, whose length is a multiple of theirs.
+/// Parses checksums from bytes whose length is a multiple of theirs.
 pub(super) fn checksums_of(bytes: &[u8]) -> Checksums {
     let (sums, rest) = bytes.as_chunks::<CHECKSUM_BYTES>();
     debug_assert!(rest.is_empty(), "a part of a checksum");
@@ -217,7 +217,7 @@ wire_struct! {
         chunk: U32,
         /// 1: the chunk is of class `Append`.
         flags: U32,
-        /// Of the change.
+        /// Number of the change.
         number: U32,
     }
 }
@@ -252,7 +252,7 @@ pub fn control_of(epoch: Epoch, operation: &Operation) -> Option<(u32, Vec<u8>, 
         }
         Operation::Regions { chunk } => {
             control.chunk = U32::new(chunk.0);
-            // A region is 1 MiB of a slab; there is room for those of a slab of 64 GiB.
+            // A region is 1 MiB of a slab: space for those of a slab of 64 GiB.
             (fsctl::BUS_REGIONS, 1 << 20)
         }
     };

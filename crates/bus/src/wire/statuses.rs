@@ -1,4 +1,4 @@
-//! What a node tells of its disks.
+//! A node's report of its disks.
 
 use super::{Malformed, list, wire_struct};
 use smb::wire::{Put, U32, U64};
@@ -8,23 +8,25 @@ use std::time::Duration;
 use types::{DiskId, Lba, VolumeId};
 
 wire_struct! {
-    /// An entry of the question: how far the asker has been told of this disk. Of disks that are not named all is told.
+    /// An entry of the question: the number of the disk's last finding that the asker has. Disks that are
+    /// not named report all.
     CursorOnWire { disk: [u8; 16], cursor: U64, }
 }
 
-/// Stands in place of a disk in the question, with [`READS_PACES`]: the asker reads the disks' paces. A server of before knows no such disk.
+/// Stands in place of a disk in the question, with [`READS_PACES`]: the asker reads the disks' paces.
+/// An older server knows no such disk.
 const ASKER: DiskId = DiskId::from_bytes([0; 16]);
 const READS_PACES: u64 = 1;
 
-/// Of the count of findings: the disk's pace follows them.
+/// Flag in the count of findings: the disk's pace follows them.
 const HAS_PACE: u32 = 1 << 31;
 
-/// What is asked of a node's disks.
+/// A question about a node's disks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StatusQuestion {
-    /// How far the asker has been told of each disk.
+    /// Number of each disk's last finding that the asker has.
     pub cursors: BTreeMap<DiskId, u64>,
-    /// It reads the disks' paces.
+    /// Whether the asker reads the disks' paces.
     pub reads_paces: bool,
 }
 

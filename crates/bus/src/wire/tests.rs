@@ -164,12 +164,12 @@ fn reports_are_read_as_they_were_written_and_hold_as_many_findings_as_fit() {
     let reports = [report(1, 0), report(2, 10), report(3, 1)];
     let whole = put_status(&reports, true, 1 << 16).unwrap();
     assert_eq!(parse_status(&whole).unwrap(), reports);
-    // What does not fit is told next time.
+    // Findings that do not fit are reported next time.
     let told = parse_status(&put_status(&reports, true, whole.len() - 24 * 8).unwrap()).unwrap();
     assert_eq!((told[1].corrupt.len(), told[1].cursor), (3, 43));
     assert_eq!((told[2].corrupt.len(), told[2].cursor), (0, 49));
     assert!(put_status(&reports, true, 100).is_none());
-    // A server of before, which knows no paces, does not ask for them.
+    // An older server, which knows no paces, does not ask for them.
     let before = parse_status(&put_status(&reports, false, 1 << 16).unwrap()).unwrap();
     assert!(before.iter().all(|report| report.pace.is_none()) && before[1].corrupt.len() == 10);
     let cursors = BTreeMap::from([(DiskId::from_bytes([1; 16]), 7), (DiskId::from_bytes([2; 16]), 9)]);

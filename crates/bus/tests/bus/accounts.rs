@@ -1,9 +1,7 @@
-//! Who may reach the bus, and where else nodes may go; and bad input from who may.
+//! Access to the bus, and of nodes to other shares; and bad input of nodes.
 
 use crate::world::{Carried, OTHER_VOLUME, PASSWORD, World, disk, wall_clock};
 use bus::{NodeAccounts, SHARE};
-use cluster::authority::NodeKey;
-use cluster::node_trust::NodeTrust;
 use smb::auth::{Credentials, NodeCredentials, NtHash};
 use smb::wire::{
     CONTEXT_BUS_SESSION, CreateContextWriter, CreateRequestBody, CreateResponse, FILE_OPEN, FileId, U32,
@@ -14,6 +12,8 @@ use smb_transport::client::{Link, Way};
 use std::net::TcpStream;
 use std::time::Duration;
 use sys::{Buf, Payload, monotonic_now};
+use trust::authority::NodeKey;
+use trust::node_trust::NodeTrust;
 use types::{FileTime, NodeId, NtStatus};
 
 fn random() -> Random {
@@ -41,7 +41,7 @@ impl Raw {
         Self::begin(world, Connection::new(options, credentials, "node", wall_clock(), random()))
     }
 
-    /// Logs on as a node, by what it shows.
+    /// Logs on as a node, by this trust.
     fn as_node(world: &mut World, trust: NodeTrust, binding: Option<Binding>) -> Result<Self, String> {
         let accounts = NodeAccounts::default();
         accounts.set(trust, false);
@@ -142,14 +142,14 @@ fn nodes_reach_nothing_but_the_bus() {
 #[test]
 fn a_node_is_known_by_a_certificate_that_is_on_record() {
     let mut world = World::new(2, Carried::Tcp);
-    // By whoever has the authority's key: a server that was removed, say.
+    // Issued with the authority's key, as a removed server could.
     let key = NodeKey::generate().unwrap();
     let now_unix_s = (wall_clock().0 - FileTime::UNIX_EPOCH.0) / 10_000_000;
     let forged = world.certificates.issue(NodeId(1), &key, now_unix_s);
     let forger = world.certificates.trust_showing(NodeId(1), &key.pem(), &forged.pem);
     let refused = Raw::as_node(&mut world, forger, None).err().unwrap();
     assert!(refused.contains("LOGON_FAILURE"), "{refused}");
-    // Somebody who has the certificate, and not its key.
+    // A thief with the certificate, but not its key.
     let genuine = world.certificates.certificate(NodeId(1));
     let thief = world.certificates.trust_showing(NodeId(1), &key.pem(), genuine);
     let refused = Raw::as_node(&mut world, thief, None).err().unwrap();
@@ -251,7 +251,7 @@ fn malformed_requests_are_refused_and_change_nothing() {
         let reply = node.call(&mut world, request);
         assert!(reply.status().is_error(), "{command:?} {}", reply.status());
     }
-    // The others' session goes on, and this one as well.
+    // The others' session remains, and this one as well.
     assert!(world.call(0, disk(2), 1, 5, space::message::Operation::Promise).is_ok());
     let input = bus::wire::control_of(types::Epoch(2), &space::message::Operation::Promise).unwrap().1;
     let reply = node.call(&mut world, Request::fsctl(tree, file, fsctl::BUS_PROMISE, &input, 0));

@@ -4,7 +4,7 @@ use crate::operations::{filled, write};
 use crate::spaces::{Handle, in_sync, read, serving_in};
 use crate::world::{Carried, SLAB, VOLUME_OF_TESTS, World, disk, peer_at};
 use bus::{BusEvent, ChannelStatus, Peer, PeerState, RemoteOptions};
-use cluster::Resiliency;
+use records::Resiliency;
 use space::api::{SpaceCompletion, SpaceRequest, VirtualDisk};
 use space::fake_store::FakeFault;
 use space::message::{Answer, BusError, Operation, Response, Transport, Waiting};
@@ -17,7 +17,8 @@ use store::api::WriteClass;
 use types::{BLOCK_BYTES, ChunkIndex, Lba, NodeId};
 
 const LARGE: u32 = 256;
-/// After so long of silence a channel counts as lost in tests of that: longer than the one thread of all nodes is ever busy.
+/// Silence after which a channel counts as lost in these tests: longer than the one thread of all nodes
+/// is ever busy.
 const SILENCE: Duration = Duration::from_millis(1500);
 
 /// Two nodes with two channels to each other, and a session of the first with the disk of the second, of which all blocks are written.
@@ -179,7 +180,7 @@ struct Load {
 }
 
 impl Load {
-    /// Asks for as much again, has `cut` happen while it is on its way, and waits for it.
+    /// Sends as many requests again, has `cut` happen meanwhile, and waits for the answers.
     fn round(&mut self, cut: impl FnOnce(&mut World)) {
         const ASKED: u64 = 8;
         let began = Instant::now();
@@ -201,7 +202,7 @@ impl Load {
         assert!(!has_lost_its_peer(&self.world), "{:?}", self.world.nodes[0].events);
     }
 
-    /// Every copy has what was acknowledged last.
+    /// Checks that every copy has the last acknowledged write.
     fn check(&mut self) {
         for at in 0..16 {
             let newest = (self.done - 16..self.done).find(|write| write % 16 == at).unwrap() as u8;
@@ -339,7 +340,8 @@ fn all_channels_of_a_node_that_leaves_end_at_once() {
     assert!(channels(&world).is_empty());
 }
 
-/// Passes bytes on between a peer and a server, and keeps what the one or the other says while that is held, also the end of its connection.
+/// Passes bytes on between a peer and a server, and holds back those of either on demand, also the end
+/// of its connection.
 struct Wire {
     address: SocketAddr,
     is_held: Arc<AtomicBool>,
@@ -382,7 +384,7 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, is_held: &AtomicBool, passed:
     }
 }
 
-/// Two nodes between which there are two such wires.
+/// Two nodes with two such wires between them.
 fn wired() -> (World, [Wire; 2]) {
     let mut world = World::with_options(2, Carried::Tcp, notice_soon);
     let server = world.nodes[1].serving.as_ref().unwrap().address;

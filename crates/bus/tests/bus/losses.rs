@@ -1,4 +1,4 @@
-//! Connections that are lost, nodes that die, and what was under way.
+//! Lost connections, dead nodes, and their requests under way.
 
 use crate::operations::write;
 use crate::world::{Carried, World, disk, peer_at};
@@ -30,7 +30,7 @@ fn lose_connection(carried: Carried) {
     assert_eq!(answers.iter().map(|answer| answer.id).collect::<Vec<_>>(), ids);
     assert!(answers.iter().all(|answer| matches!(answer.result, Err(BusError::Unreachable))));
     assert!(world.nodes[0].events.iter().any(|event| matches!(event, BusEvent::PeerLost { .. })));
-    // It comes back by itself; the old session is over on this end.
+    // The connection comes back by itself; the old session is over on this end.
     world.settle(0);
     assert_eq!(world.call(0, disk(2), 1, 5, Operation::Promise).unwrap_err(), BusError::NoSession);
     world.nodes[1].stores[&disk(2)].set_fault(FakeFault::None);
@@ -198,7 +198,7 @@ fn a_peer_that_speaks_rubbish_or_nothing_is_tried_again_and_harms_nobody() {
     assert!(world.nodes[0].remote.peers()[0].trouble.is_some());
 }
 
-/// Where a network begins that carries so many bytes of each connection, each way, and loses what comes then.
+/// Address of a network that carries so many bytes of each connection, each way, and loses later ones.
 fn lossy(target: SocketAddr, carried: usize) -> SocketAddr {
     use std::io::{Read, Write};
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -182,7 +182,7 @@ fn a_node_tells_of_its_disks_and_of_what_is_corrupt_on_them() {
     world.call(0, disk(2), 1, 5, write(0, 16, 1)).unwrap();
     let found = [(VOLUME_OF_TESTS, Lba(3)), (VOLUME_OF_TESTS, Lba(4))];
     found.iter().for_each(|(volume, lba)| world.nodes[1].stores[&disk(2)].corrupt(*volume, *lba));
-    // Its volume is not open there: the node that has it is to repair it.
+    // The volume is not open there: its owner has to repair it.
     world.join_space(1);
     world.nodes[1].space.scrub(disk(2), 1 << 30);
     let mut told = Vec::new();

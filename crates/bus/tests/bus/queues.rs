@@ -1,4 +1,5 @@
-//! Requests that wait for their turn: who goes first, how much is under way, and what becomes of those that never leave.
+//! Requests that wait for their turn: their order, the bytes under way, and the end of those that never
+//! leave.
 
 use crate::operations::write;
 use crate::world::{Carried, SLAB, VOLUME_OF_TESTS, World, disk};
@@ -132,7 +133,7 @@ fn what_waits_from_a_session_that_a_newer_one_ends_is_never_sent() {
     assert_eq!(under_way(&world), (1, 2));
     let opening = Operation::Open { least: Epoch(0), settled: Epoch(0) };
     let opening = world.send(0, disk(2), 2, 5, opening);
-    // The one that had left is given up by the server, although the disk hangs; the opening waits for it there.
+    // The server gives up the one that had left, although the disk hangs; the opening waits for it there.
     let over = world.answers(3);
     assert!(over.iter().all(|answer| matches!(answer.result, Err(BusError::NoSession))), "{over:?}");
     assert_eq!(under_way(&world), (1, 0));
@@ -154,7 +155,7 @@ fn what_another_node_that_takes_the_volume_over_ends_is_given_up_though_the_disk
     let opening = world.send(2, disk(2), 9, 6, opening);
     assert_eq!(world.answer(0, asked).unwrap_err(), BusError::NoSession);
     store.set_fault(FakeFault::None);
-    // What was given up is in before the newer session begins, and nothing of the older one after that.
+    // The abandoned write lands before the newer session begins, and nothing of the older one after that.
     assert!(matches!(world.answer(2, opening), Ok(Answer::Opened { .. })));
     assert_eq!(store.peek(VOLUME_OF_TESTS, Lba(0)).unwrap()[0], 7);
     assert_eq!(world.call(0, disk(2), 1, 5, write(0, 1, 8)).unwrap_err(), BusError::NoSession);
@@ -212,7 +213,7 @@ fn a_request_that_waits_for_long_is_told_of() {
         Transport::poll_waiting(&mut world.nodes[0].port, &mut told);
         !told.is_empty()
     });
-    // Of reads at once, each second, and when they leave.
+    // Reads are reported at once, each second, and when they leave.
     let ids = |told: &[Waiting]| told.iter().map(|waiting| waiting.id).collect::<Vec<_>>();
     assert_eq!(ids(&told), asked[1..]);
     told.clear();

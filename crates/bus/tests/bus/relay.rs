@@ -1,10 +1,10 @@
-//! Whoever stands between two nodes, or has the address of one, gets nothing by their logons; and what a node that is one must not do.
+//! A party between two nodes, or at the address of one, gains nothing by their logons; and
+//! things that a genuine node must not do.
 
 use crate::operations::write;
 use crate::world::{Carried, EPOCH_OF_TESTS, World, accounts_of, disk, peer_at, wall_clock};
 use bus::{PeerState, SHARE};
-use cluster::node_trust::fixture::TestCluster;
-use cluster::{Typed, VolumeRecord};
+use records::{Typed, VolumeRecord};
 use smb::auth::{
     Acceptor, AccountLookup, DeniedReason, Identity, InitiateError, Initiator, InitiatorStep,
     NodeCredentials, NodeRefused, NtHash, ServerNames, Step,
@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::api::StoreError;
 use sys::{Buf, monotonic_now};
+use trust::node_trust::fixture::TestCluster;
 use types::{Epoch, FileTime, NodeId, NtStatus};
 
 const ONE: NodeId = NodeId(1);
@@ -42,7 +43,7 @@ fn unix_s() -> u64 {
     (wall_clock().0 - FileTime::UNIX_EPOCH.0) / 10_000_000
 }
 
-/// What is said on one connection: its hash before the logon, and behind each of the logon's messages.
+/// Messages of one connection: its hash before the logon, and behind each of the logon's messages.
 struct Line([PreauthHash; 4]);
 
 fn line(salt: u8) -> Line {
@@ -132,12 +133,12 @@ fn an_answer_is_nobody_elses_and_the_roles_are_not_exchanged() {
     let mut meant_for_two = client_of(&cluster, ONE, TWO);
     let refused = answer_at(&mut meant_for_two, &answer, &here).unwrap_err();
     assert_eq!(refused, InitiateError::NotTheNode(NodeRefused::NotItsCertificate));
-    // What a server signed is no proof of a client.
+    // A server's signature is no proof of a client.
     let mut server = server_of(&cluster, TWO);
     let hello = client_of(&cluster, ONE, TWO).first_token().to_vec();
     hello_at(&mut server, &hello, &here).unwrap();
     assert!(proof_at(&mut server, &answer, &here).is_err());
-    // Who was removed is heard by nobody, whatever it shows.
+    // Nobody accepts any proof of a removed node.
     let mut removed = client_of(&cluster, ONE, TWO);
     cluster.remove(ONE);
     let mut server = server_of(&cluster, TWO);
@@ -160,7 +161,7 @@ fn a_dialect_without_a_hash_of_what_was_said_carries_no_nodes_logon() {
     assert_eq!(denied.reason, DeniedReason::NoPreauthIntegrity);
 }
 
-/// Where a relay hands on what comes to it; bytes of the first message that it exchanges on the way.
+/// A relay's address, and bytes of the first message that it exchanges on the way.
 #[derive(Clone)]
 struct Relay {
     target: Arc<Mutex<SocketAddr>>,
@@ -232,7 +233,8 @@ fn a_dialect_that_was_changed_on_the_way_ends_the_logon() {
     assert!(sessions.is_empty(), "{sessions:?}");
 }
 
-/// A client and node 2's server without a network, so that whoever is between can do with messages as it likes.
+/// A client and node 2's server without a network, so that a test between them can do with messages as
+/// it likes.
 struct Between {
     client: Connection,
     connection: ConnectionId,
@@ -244,7 +246,7 @@ impl Between {
         let info = ConnectionInfo { peer, local: peer, transport: Transport::Tcp };
         let prover = accounts_of(&world.certificates, ONE, false).prover().unwrap();
         let credentials = NodeCredentials { prover, peer: TWO };
-        // It asks the server for nothing.
+        // The client demands nothing of the server.
         let options = Options { signing: Signing::IfRequired, ..Options::default() };
         let random = Box::new(random);
         let client = Connection::of_node(options, credentials, "node", wall_clock(), random, None).unwrap();
@@ -257,7 +259,7 @@ impl Between {
         between
     }
 
-    /// What the client has to say, without the frames of TCP.
+    /// The client's pending messages, without the frames of TCP.
     fn sent(&mut self) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         while let Some(outgoing) = self.client.poll_transmit() {
@@ -268,7 +270,7 @@ impl Between {
         all
     }
 
-    /// Gives the server a message, and the client the answers, and so on.
+    /// Gives the server a message, and the client the answers, until both are silent.
     fn deliver(&mut self, world: &mut World, message: Vec<u8>) {
         let mut messages = vec![message];
         while let Some(message) = messages.pop() {
@@ -341,7 +343,8 @@ fn a_node_names_no_epoch_that_the_volumes_record_did_not_give() {
     world.open(0, disk(2), 3, 6).unwrap();
     let id = crate::world::VOLUME_OF_TESTS.to_string();
     let found = world.state.read::<VolumeRecord>(&id).unwrap().unwrap();
-    // The record has gone on meanwhile, which is looked up before anybody is refused; and it names the owner.
+    // The record has changed meanwhile, which the node reads before it refuses anybody; and it names the
+    // owner.
     let next = VolumeRecord { epoch: Epoch(EPOCH_OF_TESTS.0 + 1), owner: Some(TWO), ..found.value };
     let revision = world.state.write(&next, found.revision).unwrap();
     refused(world.open(0, disk(2), 4, next.epoch.0));

@@ -3,7 +3,7 @@
 use crate::operations::filled;
 use crate::world::{Carried, SLAB, Space, VOLUME_OF_TESTS, World, disk};
 use bus::BusEvent;
-use cluster::{MemoryClient, Provisioning, Resiliency, Typed, VolumeRecord};
+use records::{MemoryClient, Provisioning, Resiliency, Typed, VolumeRecord};
 use space::api::{SpaceCompletion, SpaceReply, SpaceRequest, VirtualDisk};
 use space::coordinator::{Phase, Predecessor};
 use space::fake_store::FakeStore;

@@ -1,4 +1,5 @@
-//! What an independent reader makes of the bus: Wireshark's dissector. If tshark is not installed the test says so and passes.
+//! The bus as an independent reader sees it: Wireshark's dissector. If tshark is not installed the test
+//! says so and passes.
 
 use crate::operations::write;
 use crate::world::{Carried, World, disk, peer_at};
@@ -15,7 +16,7 @@ const SEGMENT_BYTES: usize = 16 << 10;
 const CLIENT: ([u8; 4], u16) = ([10, 0, 0, 1], 50_000);
 const SERVER: ([u8; 4], u16) = ([10, 0, 0, 2], 445);
 
-/// What went either way, in order. `true`: to the server.
+/// Bytes in both directions, in order. `true`: to the server.
 type Recording = Arc<Mutex<Vec<(bool, Vec<u8>)>>>;
 
 fn copy(mut from: TcpStream, mut to: TcpStream, is_to_server: bool, recording: Recording) {
@@ -38,7 +39,7 @@ fn record(listener: TcpListener, server: std::net::SocketAddr, recording: Record
     std::thread::spawn(move || copy(server, client, false, recording));
 }
 
-/// One segment of TCP in IPv4, without checksums, which no reader insists on.
+/// One segment of TCP in IPv4, without checksums, on which no reader insists.
 fn segment(is_to_server: bool, sequence: u32, acknowledged: u32, flags: u8, bytes: &[u8]) -> Vec<u8> {
     let ((from, from_port), (to, to_port)) = if is_to_server { (CLIENT, SERVER) } else { (SERVER, CLIENT) };
     let mut out = vec![0x45, 0];

@@ -4,10 +4,9 @@ use bus::{
     BusEvent, Exports, NodeAccounts, Peer, PeerState, PeerStatus, Port, Remote, RemoteOptions, Served,
     VOLUME, WithNodes,
 };
-use cluster::node_trust::fixture::TestCluster;
-use cluster::{FaultDomain, MemoryClient, MemoryState, Provisioning, Resiliency, Typed, VolumeRecord};
 use rdma::iwarp::{CrcPolicy, IwarpOptions, IwarpProvider, Shape};
 use rdma::providers::Providers;
+use records::{FaultDomain, MemoryClient, MemoryState, Provisioning, Resiliency, Typed, VolumeRecord};
 use smb::auth::NtHash;
 use smb::rpc::AccountEntry;
 use smb::wire::BufferDescriptorV1;
@@ -28,6 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use sys::driver::{Driver, DriverChoice};
 use sys::{Buf, Payload, monotonic_now};
+use trust::node_trust::fixture::TestCluster;
 use types::{DiskId, Epoch, FileTime, Monotonic, NodeId, PoolId, Sid, VolumeId};
 use volume::backend::{AccessToken, Backend, Event, OperationId, Privileges, Ruling, ShareOptions, Standing};
 
@@ -47,7 +47,7 @@ pub fn wall_clock() -> FileTime {
     FileTime::from_unix_nanos(since.as_nanos() as i128)
 }
 
-/// What a node knows of the others, and shows of itself.
+/// The proofs that a node knows of the others, and shows of itself.
 pub fn accounts_of(cluster: &TestCluster, node: NodeId, encrypt: bool) -> NodeAccounts {
     let accounts = NodeAccounts::default();
     accounts.set(cluster.trust(node), encrypt);
@@ -70,7 +70,8 @@ impl Backend for NoFiles {
     fn handle_timeout(&mut self, _: Monotonic) {}
 }
 
-/// One user, `ana`, who may do anything that users may; and an account that has come to be called like a node's, and to be in the nodes' group.
+/// One user, `ana`, with all rights of users; and an account that happens to be named like a node's,
+/// and to be in the nodes' group.
 pub struct People;
 
 impl Directory for People {
@@ -286,7 +287,7 @@ pub fn domain(node: NodeId) -> FaultDomain {
     FaultDomain { node: format!("node-{node}"), ..FaultDomain::default() }
 }
 
-/// What carries the bus.
+/// Transport of the bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Carried {
     Tcp,
@@ -301,7 +302,7 @@ pub struct World {
     pub nodes: Vec<Node>,
     pub certificates: TestCluster,
     carried: Carried,
-    /// By how many of their addresses nodes know each other.
+    /// Number of addresses by which nodes know each other.
     paths: usize,
     last_id: u64,
 }
@@ -357,7 +358,7 @@ impl World {
         }
     }
 
-    /// Waits until node `at` has so many channels to each of the others.
+    /// Waits until node `at` has `count` channels to each of the others.
     pub fn until_channels(&mut self, at: usize, count: usize) {
         self.until("all channels are there", |world| {
             let ready = |peer: &PeerStatus| peer.channels.iter().filter(|one| one.is_ready).count();
@@ -365,7 +366,7 @@ impl World {
         });
     }
 
-    /// Tells every node where the others are.
+    /// Tells every node the addresses of the others.
     pub fn introduce(&mut self) {
         let places: Vec<_> = self
             .nodes
@@ -508,7 +509,7 @@ impl World {
         id
     }
 
-    /// Asks and waits for the answer.
+    /// Sends a request and waits for the answer.
     pub fn call(
         &mut self,
         at: usize,
@@ -536,12 +537,12 @@ impl World {
         self.call(at, to, session, epoch, Operation::Open { least: Epoch(0), settled: Epoch(0) })
     }
 
-    /// The node's process dies: its sockets are closed, its disks keep what they have.
+    /// Kills the node's process: its sockets are closed, its disks keep their contents.
     pub fn kill(&mut self, at: usize) {
         self.nodes[at].serving = None;
     }
 
-    /// It starts again, at other addresses.
+    /// Starts the node again, at other addresses.
     pub fn restart(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         let accounts = accounts_of(&self.certificates, node.id, self.carried == Carried::Encrypted);

@@ -1,20 +1,20 @@
-//! What other servers of the cluster changed comes into force on this one: accounts, shares, and tokens of the API.
+//! Applies changes that other servers of the cluster made: accounts, shares, and tokens of the API.
 //!
-//! Promises: a change is followed as soon as the state tells of it; several at once are read once. Never decides.
+//! Promises: follows a change as soon as the state reports it; reads several at once. Never decides.
 
 use crate::manager::Manager;
-use cluster::State;
+use records::State;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// First segments of the records that a [`crate::directory::Directory`] is made of.
 const ACCOUNT_PREFIXES: [&str; 5] = ["user/", "group/", "share/", "api-token/", "settings/"];
-/// How long one wait lasts, after which it is seen whether anybody still follows.
+/// Timeout of one wait, after which the thread checks whether anybody still follows.
 const WAIT: Duration = Duration::from_millis(200);
 /// Changes that come together are followed together.
 const TOGETHER: Duration = Duration::from_millis(20);
 
-/// Tells of changes of keys that begin with one of `prefixes`, the first time at once.
+/// Signals changes of keys that begin with one of `prefixes`, the first time at once.
 fn changes(state: &State, prefixes: &[&str]) -> tokio::sync::watch::Receiver<()> {
     let (told, changed) = tokio::sync::watch::channel(());
     for prefix in prefixes {

@@ -1,20 +1,19 @@
-//! Which servers live: heartbeats with the others, and what the data plane is told of them.
+//! The servers that live: heartbeats with the others, and reports of them to the data plane.
 //!
-//! Owns the heartbeats and the thread that follows the servers' records. Promises: a server is told to be down by a majority's verdict only.
-//! This server's lease goes from the heartbeats straight to the data plane ([`Link`]). Never decides who has which volume, and nothing that is
-//! told here is what a former owner's answers are excluded by.
+//! Owns the heartbeats and the thread that follows the servers' records. Promises: reports a server as down
+//! only by a majority's verdict. The lease goes from the heartbeats straight to the data plane ([`Link`]).
+//! Never decides who has which volume; no report here is what excludes a former owner's answers.
 
 use crate::control::{ClusterCommand, Command, ControlHandle};
-use crate::pulse::Pulse;
 use bus::{NodeAccounts, Peer};
-use cluster::identity::{Facts, Identity, IdentityError};
-use cluster::membership::shell::{Heartbeats, Link, Peers, Surroundings};
-use cluster::membership::{Dead, HeartbeatKey, Incarnation, Member, Options, Timing, Verdict};
-use cluster::node_trust::{NodeTrust, OwnPapers, TrustError};
-use cluster::nodes::{self, ClusterRecord, Sealed};
-use cluster::seal::{SealError, SealKey};
-use cluster::{Changes, NodeLease, NodeRecord, NodeState, Record, State, StateError, Typed, Watch};
+use heartbeat::shell::{Heartbeats, Link, Peers, Surroundings};
+use heartbeat::{Dead, HeartbeatKey, Incarnation, Member, Options, Timing, Verdict};
+use member::identity::{Facts, Identity, IdentityError};
 use node::NodeLife;
+use node::pulse::Pulse;
+use records::nodes::{self, ClusterRecord, Sealed};
+use records::seal::{SealError, SealKey};
+use records::{Changes, NodeLease, NodeRecord, NodeState, Record, State, StateError, Typed, Watch};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,13 +23,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use sys::monotonic_now;
 use tokio::sync::oneshot;
+use trust::node_trust::{NodeTrust, OwnPapers, TrustError};
 use types::{Monotonic, NodeId, Repeated};
 
 /// How long the thread sleeps at most: verdicts may pass by without an event that was kept.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How often it is looked whether a certificate that was renewed is here by now.
+/// Interval between checks for a renewed certificate.
 const LOOK_FOR_CERTIFICATE: Duration = Duration::from_secs(1);
-/// A life that a server records while it is held dead: if the verdict stands for so long, it is about that life.
+/// Time for which a verdict must stand to be about a life recorded while the server counted as dead.
 const VERDICT_STANDS: Duration = Duration::from_secs(1);
 
 /// Why this server cannot be a node of its cluster.
@@ -56,7 +56,7 @@ pub enum LivenessError {
     Seal(#[from] SealError),
 }
 
-/// What the thread and the data plane share.
+/// State that the thread and the data plane share.
 #[derive(Clone, Default)]
 pub struct Shared {
     /// The nodes that may use the bus, and their certificates.
@@ -65,7 +65,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Whether another server lives, if heartbeats tell.
+    /// Tells whether another server lives, if heartbeats tell.
     pub fn is_up(&self, node: NodeId) -> Option<bool> {
         match self.link.peers().verdicts.get(&node)? {
             Verdict::Suspect { .. } => None,
@@ -79,7 +79,7 @@ impl Shared {
     }
 }
 
-/// What it works with.
+/// Everything that [`Liveness`] works with.
 pub struct LivenessParts {
     pub facts: Facts,
     /// The data directory, whose certificate the node shows.
@@ -89,7 +89,7 @@ pub struct LivenessParts {
     pub control: ControlHandle,
     pub pulse: Pulse,
     pub shared: Shared,
-    /// Of the cluster's port; UDP has the same.
+    /// Address of the cluster's port; UDP has the same.
     pub listen: SocketAddr,
     /// Other servers' disks are reached by SMB Direct where they serve it.
     pub bus_by_rdma: bool,
@@ -103,15 +103,15 @@ pub struct Liveness {
 }
 
 impl Liveness {
-    /// Begins to send heartbeats, and to tell the data plane of the others.
+    /// Begins heartbeats, and reports of the others to the data plane.
     ///
     /// # Errors
     /// [`LivenessError`].
     pub fn start(parts: LivenessParts) -> Result<Self, LivenessError> {
         let LivenessParts { facts, data, state, key, control, pulse, shared, listen, bus_by_rdma } = parts;
         let cluster = ClusterRecord::find(&state)?.ok_or(LivenessError::NoCluster)?.value;
-        let socket = cluster::membership::bind(listen)
-            .map_err(|source| LivenessError::Listen { address: listen, source })?;
+        let socket =
+            heartbeat::bind(listen).map_err(|source| LivenessError::Listen { address: listen, source })?;
         let (wake, woken) = mpsc::channel();
         let options = Options {
             me: facts.node,
@@ -160,7 +160,7 @@ impl Liveness {
 impl Drop for Liveness {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::Release);
-        // It may have ended.
+        // A thread that has ended hears nothing.
         let _ = self.wake.send(());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -197,12 +197,12 @@ struct Following {
     /// The records are to be read.
     is_due: bool,
     members: Vec<NodeRecord>,
-    /// By which heartbeats are signed.
+    /// Key that signs heartbeats.
     heartbeat_key: Sealed,
-    /// When it was last looked which certificate this node shows, and whether it was the one on record.
+    /// Time of the last check of the certificate that this node shows, and whether it was the one on record.
     shown: Option<(Monotonic, bool)>,
     bus_by_rdma: bool,
-    /// As the data plane was told.
+    /// The peers as last reported to the data plane.
     peers: Vec<Peer>,
     /// The last life of each server that is recorded.
     lives: BTreeMap<NodeId, u64>,
@@ -234,7 +234,7 @@ impl Following {
                     Err(_) => {}
                 }
             }
-            // What the verdicts are told about is what was read at least once.
+            // The verdicts are about records: wait until they were read once.
             if !self.members.is_empty() {
                 self.try_to_tell_certificates();
                 self.tell_peers();
@@ -258,7 +258,7 @@ impl Following {
         }
     }
 
-    /// Reads the records, and tells of servers that came, went or changed.
+    /// Reads the records, and logs servers that came, went or changed.
     fn read(&mut self) -> Result<(), LivenessError> {
         let members: Vec<NodeRecord> =
             nodes::members(&self.state)?.into_iter().map(|member| member.value).collect();
@@ -281,8 +281,8 @@ impl Following {
         Ok(())
     }
 
-    /// Tells the SMB server and the bus which certificates nodes have, and which this one shows: when the records change, and when a certificate
-    /// that is on record already comes to be here.
+    /// Gives the SMB server and the bus the nodes' certificates, and this one's own: when the records
+    /// change, and when a certificate already on record arrives here.
     fn tell_certificates(&mut self) -> Result<(), LivenessError> {
         let now = monotonic_now();
         if self.shown.is_some_and(|(at, is_last)| is_last || now.since(at) < LOOK_FOR_CERTIFICATE) {
@@ -301,7 +301,7 @@ impl Following {
         Ok(())
     }
 
-    /// Tells the data plane where the others are, if that has changed.
+    /// Gives the data plane the addresses of the others, if they have changed.
     fn tell_peers(&mut self) {
         // A witness has no disks.
         let others = self.members.iter().filter(|member| member.id != self.me && !member.is_witness);
@@ -318,7 +318,7 @@ impl Following {
         }
     }
 
-    /// Tells the data plane who lives, if that has changed.
+    /// Tells the data plane which nodes live, if that has changed.
     fn tell(&mut self) {
         let Peers { verdicts, cut_off, .. } = self.heartbeats.peers();
         let now = monotonic_now();

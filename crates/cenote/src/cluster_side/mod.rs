@@ -1,5 +1,5 @@
-//! What ties the data plane and the control plane to the cluster: heartbeats, and what other servers changed. The rest of a server's part in a
-//! cluster is in the crate `member`.
+//! Ties the data plane and the control plane to the cluster: heartbeats, and other servers' changes.
+//! The rest of a server's part in a cluster is in the crate `member`.
 
 mod following;
 mod liveness;

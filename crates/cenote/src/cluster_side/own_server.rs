@@ -1,17 +1,17 @@
-//! What the cluster side is told of the rest of this server, and what has it become a node.
+//! The rest of this server for the cluster side, which makes it a node here.
 
 use super::{Liveness, LivenessError, LivenessParts, Shared};
 use crate::control::{ClusterCommand, ClusterOptions, ControlHandle};
 use crate::dataplane::show_peer;
-use crate::pulse::Pulse;
 use api::cluster::BusPeer;
 use api::{Answer, ApiError, ErrorKind};
-use cluster::State;
-use cluster::identity::Facts;
-use cluster::membership::Timing;
-use cluster::membership::shell::{Retreat, Standing};
-use cluster::seal::SealKey;
+use heartbeat::Timing;
+use heartbeat::shell::{Retreat, Standing};
 use member::OwnServer;
+use member::identity::Facts;
+use node::pulse::Pulse;
+use records::State;
+use records::seal::SealKey;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,17 +20,17 @@ use sys::listen;
 use tokio::sync::oneshot;
 use types::NodeId;
 
-/// What a [`DaemonServer`] works with.
+/// Everything that a [`DaemonServer`] works with.
 pub struct ServerParts {
     pub control: ControlHandle,
     pub state: State,
     pub key: Arc<SealKey>,
     pub pulse: Pulse,
     pub heartbeats: Shared,
-    /// The cluster's port, if there is to be one.
+    /// Address of the cluster's port, if there is to be one.
     pub listen: Option<SocketAddr>,
     pub bus_by_rdma: bool,
-    /// Connections to each other server; 0: as many as there are ways.
+    /// Connections to each other server; 0: one for each way.
     pub bus_channels: u32,
 }
 
@@ -39,10 +39,10 @@ pub struct DaemonServer {
     /// The data directory.
     data: PathBuf,
     parts: ServerParts,
-    /// It is in a cluster.
+    /// The server is a node of a cluster.
     has_bus: AtomicBool,
     liveness: Mutex<Option<Liveness>>,
-    /// Of a server that is about to be in a cluster.
+    /// The port of a server that is about to be in a cluster.
     port: Mutex<Option<TcpListener>>,
 }
 
@@ -50,7 +50,7 @@ fn ended(error: impl std::fmt::Display) -> ApiError {
     ApiError::new(ErrorKind::Internal, error.to_string())
 }
 
-/// What makes the data plane a node's.
+/// Returns the options that make the data plane a node's.
 pub fn cluster_options(facts: &Facts, shared: &Shared, channels: u32) -> ClusterOptions {
     let channels = Some(channels as usize).filter(|wanted| *wanted > 0);
     ClusterOptions {
@@ -95,7 +95,7 @@ impl DaemonServer {
         Ok(())
     }
 
-    /// The others are told that this server ends.
+    /// Tells the other servers that this one ends.
     pub fn end_liveness(&self) {
         let liveness = self.liveness.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(liveness);
@@ -123,7 +123,7 @@ impl DaemonServer {
 
     async fn join_now(&self, facts: Facts) -> Result<(), ApiError> {
         let (state, node, name) = (self.parts.state.clone(), facts.node, facts.name.clone());
-        // Before anybody asks whose a disk is.
+        // Adopt the records before anybody asks for a disk's node.
         let adopted = tokio::task::spawn_blocking(move || node::adopt_records(&state, node, &name));
         adopted.await.map_err(ended)?.map_err(ended)?;
         let options = Box::new(cluster_options(&facts, &self.parts.heartbeats, self.parts.bus_channels));
@@ -131,7 +131,7 @@ impl DaemonServer {
         if !self.parts.control.send(ClusterCommand::Join { options, reply }.into()) {
             return Err(ended("the data plane has ended"));
         }
-        // What it tells the data plane comes behind the command.
+        // Messages of the heartbeats reach the data plane behind the command.
         self.begin_liveness(facts).map_err(ended)?;
         joined.await.map_err(ended)?.map_err(ended)
     }

@@ -104,6 +104,6 @@ fn a_file_that_is_read_again_is_in_force_but_for_keys_that_need_a_restart() {
     assert_eq!(taken.restart, ["smb.listen", "limits.opens"]);
     assert_eq!((&config.health, &config.accounts, &config.log), (&new.health, &new.accounts, &new.log));
     assert_eq!((&config.smb, &config.limits), (&Smb::default(), &LimitKeys::default()));
-    // Told again, since the restart is still to come.
+    // Reported again, since the restart is still to come.
     assert_eq!(config.take_up(&new), TakenUp { in_force: Vec::new(), restart: taken.restart });
 }

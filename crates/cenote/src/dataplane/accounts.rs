@@ -3,8 +3,8 @@
 //! Promises: every answer is from RAM and of one version of the directory.
 
 use crate::directory::SharedDirectory;
-use cluster::accounts::{Group, User};
-use cluster::shares::{Share as ShareRecord, ShareDurability};
+use records::accounts::{Group, User};
+use records::shares::{Share as ShareRecord, ShareDurability};
 use smb::rpc::{AccountEntry, GroupEntry, UserEntry};
 use smb_server::{Account, Directory, Share};
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! The storage bus in the data plane of a cluster's node: its disks for the others, and theirs for its pools.
 //!
-//! Owns the connecting side. The accepting side is one of the SMB server's backends, as a volume is. Of a single server there is nothing here.
+//! Owns the connecting side; the accepting side is a backend of the SMB server. A single server has no bus.
 
 use crate::control::{ClusterCommand, ClusterOptions};
 use bus::{BusEvent, LocalDisks, Remote};
-use cluster::membership::shell::Link;
+use heartbeat::shell::Link;
 use node::tasks::{Tasks, until};
 use node::{Membership, Node, Unreached};
 use space::coordinator::LateReads;
@@ -15,9 +15,9 @@ use std::time::Duration;
 use sys::driver::Driver;
 use types::{DiskId, Monotonic, NodeId};
 
-/// By then this server has heard of others that are told to stop at the same time: each says so at once, and again with each heartbeat.
+/// Time in which servers that stop together hear of each other: each says so at once, and repeatedly.
 const OTHERS_HEARD: Duration = Duration::from_millis(300);
-/// Between two looks whether others still need this server.
+/// Interval between checks whether others still need this server.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The disks of the node, as the others reach them. The node owns the server that has this, and not the other way round.
@@ -76,7 +76,7 @@ impl Bus {
         Ok(Self { remote, heartbeats: options.heartbeats.clone() })
     }
 
-    /// What makes the server a node, whose pools reach other nodes' disks by this bus.
+    /// Returns the options of a node whose pools reach other nodes' disks by this bus.
     pub fn membership(&self, options: &ClusterOptions) -> Membership {
         let remote = self.remote.clone();
         let ClusterOptions { node, name, lease, .. } = options;
@@ -85,7 +85,7 @@ impl Bus {
         Membership { node: *node, name: name.clone(), lease: *lease, heartbeats, transport }
     }
 
-    /// How other nodes are reached, and how late their disks were.
+    /// Reports the connections to other nodes, and how late their disks were.
     pub fn peers(&self, node: &Node) -> Vec<(bus::PeerStatus, LateReads)> {
         let late = node.late_reads();
         let of = |peer: bus::PeerStatus| {
@@ -113,7 +113,7 @@ impl Bus {
         }
     }
 
-    /// Follows the records: whose each disk is. Says which nodes are not reached.
+    /// Follows the records of disks' nodes, and reports nodes out of reach.
     pub fn look(&self, node: &Node) {
         let unreached = self.remote.peers().into_iter().filter_map(|peer| {
             let since = peer.unreached_since?;
@@ -126,7 +126,7 @@ impl Bus {
             .set_disks(disks.iter().filter_map(|(disk, record)| Some((*disk, record.node?))).collect());
     }
 
-    /// Carries what nodes say to each other; says whether something moved.
+    /// Carries messages between nodes; returns whether something moved.
     pub fn poll(&self, node: &Node, now: Monotonic) -> bool {
         let moved = self.remote.poll(now);
         while let Some(event) = self.remote.poll_event() {
@@ -147,8 +147,8 @@ impl Bus {
         self.heartbeats.settle(is_settling);
     }
 
-    /// Waits until no other server needs this one any more of those that stop at the same time: without its disks and the cluster's state they
-    /// could not make durable what they have.
+    /// Waits until no server that stops at the same time needs this one any more: without its disks and the
+    /// cluster's state the others could not make their data durable.
     pub async fn await_others(&self, tasks: &Tasks, deadline: Monotonic) {
         self.settle(false);
         let heard = tasks.now().after(OTHERS_HEARD);

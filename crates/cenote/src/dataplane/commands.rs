@@ -7,10 +7,10 @@ use crate::control::{
 };
 use crate::quotas;
 use api::{RebalanceJob, RebalanceStep, model};
-use cluster::{Provisioning, Resiliency};
 use node::Node;
 use node::jobs::{JobId, JobState};
 use node::tasks::until;
+use records::{Provisioning, Resiliency};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn answer<T>(reply: Reply<T>, result: Done<T>) {
     let _ = reply.send(result);
 }
 
-/// How long connections of clients may take to be closed when the server stops: what was not taken by then is lost with them.
+/// Timeout for closing clients' connections at a stop: bytes not taken by then are lost with them.
 const CLOSING_MAX: Duration = Duration::from_millis(500);
 
 impl Plane {
@@ -215,7 +215,7 @@ impl Plane {
         }
     }
 
-    /// Begins work of the node that takes many turns and changes what is recorded of disks, pools and volumes.
+    /// Begins work of the node that takes many turns and changes records of disks, pools or volumes.
     fn change<T: 'static>(
         self: &Rc<Self>,
         reply: Reply<T>,
@@ -242,9 +242,9 @@ impl Plane {
         self.node.tasks.spawn(async move { answer(reply, work(&plane.node).await) });
     }
 
-    /// Takes no new requests and lets the answers of those in work leave, hands the volumes over to other servers, closes the connections of clients,
-    /// makes everything durable, and leaves the volumes settled. No client is told that its volume goes: it would take that for the end of
-    /// its handles, and asks again when its connection is closed.
+    /// Takes no new requests and lets answers leave, hands the volumes over to other servers, closes
+    /// clients' connections, makes everything durable, and leaves the volumes settled. Clients do not learn
+    /// that a volume goes, which would end their handles; they come again when their connection closes.
     async fn drain(&self, within: Duration) {
         let tasks = &self.node.tasks;
         let deadline = tasks.now().after(within);

@@ -64,7 +64,7 @@ impl Frontend {
         self.clients.borrow()
     }
 
-    /// Carries messages of clients to the server; says whether there were any.
+    /// Carries messages of clients to the server; returns whether there were any.
     pub(super) fn hear_clients(&self, now: Monotonic) -> bool {
         let mut clients = self.clients.borrow_mut();
         if self.draining.get() {
@@ -73,7 +73,7 @@ impl Frontend {
         clients.hear(&mut Behind(&mut self.server.borrow_mut()), now)
     }
 
-    /// Lets the server go on, and carries its messages to clients; says whether something moved.
+    /// Lets the server work, and carries its messages to clients; returns whether something moved.
     pub(super) fn poll(&self, now: Monotonic) -> bool {
         let mut server = self.server.borrow_mut();
         let moved = server.poll(now);
@@ -88,12 +88,12 @@ impl Frontend {
         moved
     }
 
-    /// Gives the kernel what was carried to clients.
+    /// Gives the kernel the messages for clients.
     pub(super) fn put_on_wire(&self, now: Monotonic) -> bool {
         self.clients.borrow_mut().put_on_wire(now)
     }
 
-    /// Brings the time to the server, and writes down its logons, and hands on what pipes wait for.
+    /// Passes the time to the server, logs its logons, and hands on changes that pipes wait for.
     pub(super) fn end_turn(&self, now: Monotonic) {
         let mut server = self.server.borrow_mut();
         if server.next_timeout().is_some_and(|at| at <= now) {
@@ -134,7 +134,7 @@ impl Frontend {
         self.server.borrow_mut().drain(Some(::bus::VOLUME));
     }
 
-    /// All that clients asked for before is answered, and sent.
+    /// Tells whether all earlier requests of clients are answered, and the answers sent.
     pub(super) fn is_idle(&self) -> bool {
         !self.server.borrow().owes_answers() && self.unsent_bytes.get() == 0
     }

@@ -1,7 +1,7 @@
 //! A single server becomes the first node of a cluster, and its data plane serves on.
 //!
-//! While the records move to the cluster's state, nothing is begun that would record a disk, pool or volume as a single server does. What clients do goes on
-//! all the time: connections, sessions, opens and what is in work stay as they are.
+//! While the records move to the cluster's state, no command begins that would record a disk, pool or
+//! volume as a single server's. Clients' connections, sessions, opens and work in progress stay.
 
 use super::Plane;
 use super::bus::{Bus, NodeDisks};
@@ -68,7 +68,7 @@ impl Plane {
         self.joining.begin()
     }
 
-    /// It stays what it is.
+    /// Stays a single server.
     pub(super) fn stay(&self) {
         self.joining.end();
     }

@@ -23,13 +23,13 @@ use crate::control::{
     Command, CommandError, ControlHandle, DataPlane, DataPlaneOptions, SmbPolicy, channel_with,
 };
 use crate::limits::Limits;
-use crate::pulse::Pulse;
 use ::bus::{Exports, Served, WithNodes};
 use accounts::ServerDirectory;
 use bus::{Bus, NodeDisks};
 use clients::SmbServer;
 use frontend::{Frontend, ServerFront};
 use joining::Joining;
+use node::pulse::Pulse;
 use node::{Node, Settings};
 use show::Show;
 use smb_server::{Config, Server};
@@ -47,13 +47,13 @@ fn wall_clock() -> FileTime {
     FileTime::from_unix_nanos(since.as_nanos() as i128)
 }
 
-/// Pause between two looks at the time of day, which may be set.
+/// Interval between readings of the time of day, which may be set.
 const WALL_CLOCK: Duration = Duration::from_secs(1);
-/// Free memory that nobody took for this time is given up.
+/// Time after which unused free memory is given back.
 const TRIM: Duration = Duration::from_secs(10);
 /// How long a start waits for disks and volumes; later ones are served when they come.
 const RECOVERY_MAX: Duration = Duration::from_secs(15);
-/// The longest sleep; everything that waits for less says so.
+/// The longest sleep; all shorter waits have timeouts of their own.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
 /// The longest sleep while clients wait to be received from again: they may wait for a client that others wait for too.
 const PAUSED_SLEEP: Duration = Duration::from_millis(10);
@@ -128,7 +128,7 @@ fn run(options: DataPlaneOptions, on_loop: node::OnLoop, ready: &Ready) -> Resul
     while !turns.plane.ended.get() {
         turns.turn(true)?;
     }
-    // A command that came last may still run. Its ports are wanted at once, if the server goes on as a part of a cluster.
+    // The last command may still run. Its ports are needed at once by a server that joins a cluster.
     turns.plane.node.tasks.end();
     Ok(())
 }
@@ -173,7 +173,7 @@ impl Plane {
             bus.as_ref().zip(options.cluster.as_ref()).map(|(bus, cluster)| bus.membership(cluster));
         let directory = WithNodes { inner: ServerDirectory(options.directory), nodes: options.accounts };
         let random = Box::new(|bytes: &mut [u8]| {
-            // Without random bytes no key and no nonce is safe: there is nothing to go on with.
+            // Without random bytes no key and no nonce is safe: the data plane cannot start.
             getrandom::fill(bytes).expect("the kernel's random source");
         });
         let server: SmbServer = Server::new(config, directory, random, now, wall_clock);
@@ -294,13 +294,13 @@ impl Turns {
                 worked |= frontend.hear_clients(now);
                 worked |= self.hear_commands();
             }
-            // Behind what was heard: a request that waits for nothing is answered in the same round.
+            // Behind the clients' messages: a request that waits for nothing is answered in the same round.
             worked |= node.poll();
             worked |= frontend.poll(now);
             if serving {
                 worked |= frontend.put_on_wire(now);
             }
-            // Clients' operations may have asked the spaces for more while they went on.
+            // Clients' operations may have sent the spaces more requests meanwhile.
             if !worked && !node.has_unsent() {
                 break;
             }

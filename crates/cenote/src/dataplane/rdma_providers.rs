@@ -9,8 +9,8 @@ use rdma::providers::Providers;
 use std::net::{SocketAddr, TcpListener};
 use sys::driver::Driver;
 
-/// Opens both providers, listening, and gives the addresses on which the software listens. A device that cannot be listened on becomes a
-/// health issue.
+/// Opens both providers, listening, and returns the software's addresses. A device that cannot be
+/// listened on becomes a health issue.
 pub(super) fn open(
     driver: &Driver,
     limits: &Limits,
@@ -18,7 +18,7 @@ pub(super) fn open(
     is_crc_optional: bool,
     wanted: &mut RdmaDevices,
 ) -> Result<(Providers, Vec<SocketAddr>), CommandError> {
-    // As many again may be on their way to be established, so that these never take the others' places.
+    // As many again may be on their way, so that these never take the places of established ones.
     let queue_pairs_max = 2 * limits.connections as usize;
     let crc = if is_crc_optional { CrcPolicy::OffUnlessAsked } else { CrcPolicy::On };
     let options = IwarpOptions {

@@ -9,9 +9,9 @@ use crate::directory::{Directory, SharedDirectory};
 use crate::logon_lines::LogonLines;
 use crate::pipe_queue::PipeChanges;
 use api::model::{Health, Provisioning, Resiliency, VolumeStatus};
-use cluster::membership::shell::{Heartbeats, Link, Surroundings};
-use cluster::membership::{HeartbeatKey, Incarnation, Options, Timing};
-use cluster::{FaultDomain, Typed};
+use heartbeat::shell::{Heartbeats, Link, Surroundings};
+use heartbeat::{HeartbeatKey, Incarnation, Options, Timing};
+use records::{FaultDomain, Typed};
 use std::net::TcpListener;
 use std::path::Path;
 use types::{NodeId, PoolId, Sid, VolumeId};
@@ -22,7 +22,7 @@ fn start_in(directory: &Path) -> DataPlane {
     let path = directory.join("state.redb");
     // The thread that served the state for an earlier data plane may need a moment to let go of the file.
     let state = (0..500).find_map(|_| {
-        let opened = cluster::State::open(&path).ok();
+        let opened = records::State::open(&path).ok();
         if opened.is_none() {
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -33,7 +33,7 @@ fn start_in(directory: &Path) -> DataPlane {
 }
 
 fn start_with(
-    state: cluster::State,
+    state: records::State,
     listener: TcpListener,
     cluster: Option<ClusterOptions>,
     accounts: ::bus::NodeAccounts,
@@ -148,7 +148,7 @@ fn disks_that_hold_something_are_refused_and_stay_as_they_are() {
     drain(plane);
 }
 
-/// Damages what the disk holds of the volume's superblocks.
+/// Damages the disk's copies of the volume's superblocks.
 fn damage_superblocks(disk: &Path) {
     use std::os::unix::fs::FileExt;
     let file = std::fs::File::options().read(true).write(true).open(disk).expect("the disk");
@@ -165,7 +165,7 @@ fn damage_superblocks(disk: &Path) {
     assert!(damaged > 0, "no superblock on {}", disk.display());
 }
 
-/// Looks until something is so.
+/// Polls until the snapshot fulfils a condition.
 fn until_shown(plane: &DataPlane, what: &str, mut shown: impl FnMut(&api::model::Snapshot) -> bool) {
     let begun = std::time::Instant::now();
     loop {
@@ -202,9 +202,9 @@ fn what_was_found_wrong_with_a_disk_is_known_after_a_restart() {
 }
 
 /// Changes the state while no data plane has it.
-fn with_state(directory: &Path, change: impl FnOnce(&cluster::State)) {
+fn with_state(directory: &Path, change: impl FnOnce(&records::State)) {
     let state = (0..500).find_map(|_| {
-        let opened = cluster::State::open(&directory.join("state.redb")).ok();
+        let opened = records::State::open(&directory.join("state.redb")).ok();
         opened.or_else(|| {
             std::thread::sleep(Duration::from_millis(20));
             None
@@ -221,10 +221,10 @@ fn errors_that_were_acknowledged_stay_counted_and_are_no_issue_after_a_restart_n
     let disk = runtime().block_on(plane.control.figures()).expect("a snapshot").disks[0].id;
     drain(plane);
     with_state(directory.path(), |state| {
-        let damage = cluster::DiskDamage { disk, corrupt_blocks: 3, ..cluster::DiskDamage::none(disk) };
+        let damage = records::DiskDamage { disk, corrupt_blocks: 3, ..records::DiskDamage::none(disk) };
         state.write(&damage, 0).expect("a record");
     });
-    // What an administrator has taken notice of is counted, and is no issue any more, after a restart neither.
+    // An acknowledged block is counted, but is no issue any more, also after a restart.
     for round in ["acknowledged", "still acknowledged"] {
         let plane = start_in(directory.path());
         if round == "acknowledged" {
@@ -254,7 +254,7 @@ fn blocks_without_an_intact_copy_are_known_after_a_restart_until_they_are_found_
     });
     drain(plane);
     with_state(directory.path(), |state| {
-        let lost = cluster::LostBlocks { volume, since_unix_s: 77, ranges: vec![(50_000, 2)] };
+        let lost = records::LostBlocks { volume, since_unix_s: 77, ranges: vec![(50_000, 2)] };
         state.write(&lost, 0).expect("a record");
     });
     for _ in 0..2 {
@@ -339,21 +339,21 @@ fn a_volume_that_was_being_made_when_the_server_ended_is_removed_by_the_next_sta
     drain(plane);
     with_state(directory.path(), |state| {
         let disks = state
-            .list::<cluster::DiskRecord>()
+            .list::<records::DiskRecord>()
             .expect("disks")
             .into_iter()
             .map(|disk| disk.value.id)
             .collect();
-        let (two, thin) = (cluster::Resiliency::TwoWay, cluster::Provisioning::Thin);
+        let (two, thin) = (records::Resiliency::TwoWay, records::Provisioning::Thin);
         let id = VolumeId::from_bytes([9; 16]);
-        let mut record = cluster::VolumeRecord::new(id, pool, "volume", two, 1 << 30, thin, disks, 0);
+        let mut record = records::VolumeRecord::new(id, pool, "volume", two, 1 << 30, thin, disks, 0);
         record.is_unfinished = true;
         state.write(&record, 0).expect("a record");
     });
     let plane = start_in(directory.path());
     until_shown(&plane, "it is gone", |snapshot| snapshot.volumes.is_empty());
     let begun = std::time::Instant::now();
-    // Its name is free as soon as its record is gone.
+    // The name is free as soon as the volume's record is gone.
     while runtime().block_on(make(&plane.control, pool, "volume", 256 << 20)).is_err() {
         assert!(begun.elapsed() < PATIENCE, "the name stays taken");
         std::thread::sleep(Duration::from_millis(50));
@@ -447,7 +447,7 @@ fn the_job_of_a_retirement_ends_when_the_disk_has_left_with_the_data_of_all_volu
         }
         let labelled = plane.control.call(|reply| StorageCommand::DeletePool { pool, reply }).await;
         assert_eq!(labelled.expect("a deletion"), Vec::<String>::new());
-        // Its disks hold nothing: they make another pool.
+        // The pool's disks hold nothing: they make another pool.
         make_pool(&plane.control, directory.path()).await;
     });
     drain(plane);
@@ -485,8 +485,8 @@ fn a_pool_of_an_earlier_release_that_grew_keeps_its_reserve_and_health_says_whic
     let pool = runtime().block_on(make_pool(&plane.control, directory.path()));
     drain(plane);
     with_state(directory.path(), |state| {
-        let found = state.read::<cluster::PoolRecord>(&pool.to_string()).expect("a read").expect("a pool");
-        let old = cluster::PoolRecord { reserve_is_set: None, ..found.value };
+        let found = state.read::<records::PoolRecord>(&pool.to_string()).expect("a read").expect("a pool");
+        let old = records::PoolRecord { reserve_is_set: None, ..found.value };
         state.write(&old, found.revision).expect("a record that does not tell");
     });
     let plane = start_in(directory.path());
@@ -498,7 +498,7 @@ fn a_pool_of_an_earlier_release_that_grew_keeps_its_reserve_and_health_says_whic
     let added = plane.control.call(|reply| DiskCommand::Add { pool, disk: new, reply });
     runtime().block_on(added).expect("a third disk");
     until_shown(&plane, "a warning", |snapshot| low(snapshot).is_some());
-    // Longer than a look at the rule takes: it stays as it was.
+    // Longer than the interval of checks: the reserve stays.
     std::thread::sleep(Duration::from_millis(2500));
     let snapshot = runtime().block_on(plane.control.figures()).expect("a snapshot");
     assert_eq!((snapshot.pools[0].reserve_disks, snapshot.health.health), (0, Health::Warning));
@@ -551,8 +551,8 @@ fn leased(node: u32) -> (Heartbeats, Link) {
 }
 
 fn start_two(directory: &Path) -> ([DataPlane; 2], [(Heartbeats, Link); 2]) {
-    let state = cluster::State::open(&directory.join("state.redb")).expect("a state");
-    let certificates = cluster::node_trust::fixture::TestCluster::new(2, cluster::clock::unix_now_s());
+    let state = records::State::open(&directory.join("state.redb")).expect("a state");
+    let certificates = trust::node_trust::fixture::TestCluster::new(2, records::clock::unix_now_s());
     let listeners = [1, 2].map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"));
     let addresses = listeners.each_ref().map(|listener| listener.local_addr().expect("an address"));
     let mut number = 0;
@@ -590,7 +590,7 @@ fn tell_life(plane: &DataPlane, nodes: &[(u32, bool)]) {
     assert!(plane.control.send(ClusterCommand::Nodes(nodes).into()));
 }
 
-/// Asks again until it is done: what one node recorded the other one has to read first.
+/// Asks again until it succeeds: the other node first has to read the record.
 async fn insist<T, F: Future<Output = Result<T, CommandError>>>(mut ask: impl FnMut() -> F) -> T {
     let begun = std::time::Instant::now();
     loop {
@@ -605,7 +605,7 @@ async fn insist<T, F: Future<Output = Result<T, CommandError>>>(mut ask: impl Fn
 #[test]
 fn while_the_server_becomes_a_node_disks_and_volumes_are_not_changed_and_after_that_they_are_the_nodes() {
     let directory = tempfile::tempdir().expect("a directory");
-    let state = cluster::State::open(&directory.path().join("state.redb")).expect("a state");
+    let state = records::State::open(&directory.path().join("state.redb")).expect("a state");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let plane = start_with(state.clone(), listener, None, Default::default());
     let (_heartbeats, link) = leased(1);
@@ -643,7 +643,7 @@ fn while_the_server_becomes_a_node_disks_and_volumes_are_not_changed_and_after_t
         let again = control.call(|reply| ClusterCommand::ReadyToJoin { reply }).await;
         assert_eq!(again.expect_err("it is a node").kind, CommandErrorKind::Conflict);
         let volume = insist(|| make_volume(control, pool, Resiliency::TwoWayMirror)).await;
-        let found = state.read::<cluster::VolumeRecord>(&volume.to_string()).expect("the state");
+        let found = state.read::<records::VolumeRecord>(&volume.to_string()).expect("the state");
         assert_eq!(found.expect("a record").value.owner, Some(NodeId(1)));
     });
     drain(plane);

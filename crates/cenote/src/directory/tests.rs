@@ -6,7 +6,7 @@ fn domain() -> Sid {
 }
 
 fn user(name: &str, relative_id: u32) -> UserSecret {
-    let user = cluster::accounts::User {
+    let user = records::accounts::User {
         name: name.into(),
         sid: domain().child(relative_id).unwrap(),
         enabled: true,

@@ -1,4 +1,4 @@
-//! Accounts, shares and imported pools in the cluster state: what the control plane changes without the data plane.
+//! Accounts, shares and imported pools in the cluster state: changes without the data plane.
 
 use super::refused;
 use crate::config::Config;
@@ -7,15 +7,15 @@ use crate::directory::{Directory, SharedDirectory};
 use crate::reload::InEffect;
 use api::requests::{CreateToken, CreatedToken, ImportPool, ImportedPool, SetUser, ShareOptions, TokenView};
 use api::{ApiError, ErrorKind};
-use cluster::accounts::{AccountError, Accounts};
-use cluster::api_tokens::{self, ApiToken};
-use cluster::clock::unix_now_s;
-use cluster::import::{self, ImportError, Wanted};
-use cluster::seal::SealKey;
-use cluster::settings::ServerSettings;
-use cluster::shares::{self, Share, ShareAccess};
-use cluster::{RoomyState, State, Typed, VolumeRecord};
 use node::discovery::discover;
+use records::accounts::{AccountError, Accounts};
+use records::api_tokens::{self, ApiToken};
+use records::clock::unix_now_s;
+use records::import::{self, ImportError, Wanted};
+use records::seal::SealKey;
+use records::settings::ServerSettings;
+use records::shares::{self, Share, ShareAccess};
+use records::{RoomyState, State, Typed, VolumeRecord};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +26,7 @@ use types::{PoolId, Sid};
 /// Reads accounts and shares from the state.
 ///
 /// # Errors
-/// Those of the state; a password that does not open with the key.
+/// Errors of the state; a password that does not open with the key.
 pub fn load(state: &State, key: &SealKey) -> Result<Directory, AccountError> {
     let accounts = Accounts::new(state, key);
     let domain = ServerSettings::open_or_create(state)?.value.domain_sid;
@@ -39,10 +39,10 @@ pub fn load(state: &State, key: &SealKey) -> Result<Directory, AccountError> {
 /// Pause before the state is read again if that failed after a change.
 const CATCH_UP_EVERY: Duration = Duration::from_millis(500);
 
-/// What a change of accounts needs; one at a time holds `changing`.
+/// Everything that a change of accounts needs; one at a time holds `changing`.
 pub(super) struct AccountBook {
     pub state: State,
-    /// By which accounts and shares are changed.
+    /// State by which accounts and shares are changed.
     pub roomy: RoomyState,
     pub key: Arc<SealKey>,
     pub directory: SharedDirectory,
@@ -64,13 +64,13 @@ impl AccountBook {
         Self { state, roomy, key, directory, in_effect, changing, is_behind }
     }
 
-    /// Makes the directory what the state holds. One at a time: the caller holds `changing`.
+    /// Makes the directory agree with the state. One at a time: the caller holds `changing`.
     pub fn publish(&self) -> Result<(), AccountError> {
         load(&self.state, &self.key).map(|now| self.directory.replace(now))
     }
 
-    /// Publishes as soon as the state can be read: whoever was disabled, or lost a password or a right, must not keep it because
-    /// the state's file failed in that moment.
+    /// Publishes as soon as the state can be read: a user that was disabled, or lost a password or a right,
+    /// must not keep it because the state's file failed in that moment.
     pub fn catch_up(self: Arc<Self>, control: ControlHandle) {
         if self.is_behind.swap(true, Ordering::AcqRel) {
             return;
@@ -175,7 +175,7 @@ impl AccountBook {
     }
 }
 
-/// What an administrator is told of an import.
+/// The report of an import for the administrator.
 pub(super) fn imported(name: String, report: import::Report, not_served: Vec<String>) -> ImportedPool {
     let import::Report { volumes, shares, users, passwords_lost, missing_disks, administrators, notes } =
         report;
@@ -192,7 +192,7 @@ pub(super) fn imported(name: String, report: import::Report, not_served: Vec<Str
     }
 }
 
-/// Changes what the options name.
+/// Changes the settings that the options name.
 pub(super) fn apply(share: &mut Share, options: ShareOptions, access: Option<Vec<(Sid, ShareAccess)>>) {
     let ShareOptions {
         comment,

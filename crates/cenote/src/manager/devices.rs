@@ -1,38 +1,46 @@
-//! What devices say of themselves, in the list of disks and in health.
+//! Devices' reports of themselves, in the list of disks and in health.
 
 use super::Manager;
 use crate::config::Config;
 use crate::control::NewDisk;
 use api::model::{DiskStatus, Health, Snapshot};
 use api::{ApiError, ErrorKind, Role};
-use cluster::clock::unix_now_s;
 use machine::places::leads_to;
 use machine::prediction::predicted_failure;
+use records::clock::unix_now_s;
 use std::path::{Path, PathBuf};
 
 impl Manager {
-    /// Refuses new disks in places where `role` may use none, and those that are this server's already.
-    pub(super) async fn admit_disks(&self, disks: &[NewDisk], role: Role) -> Result<(), ApiError> {
+    /// Refuses new disks in places where `role` may use none, and those that are this server's already. Returns all of them, by the paths to use.
+    pub(super) async fn admit_disks(
+        &self,
+        mut disks: Vec<NewDisk>,
+        role: Role,
+    ) -> Result<Vec<NewDisk>, ApiError> {
         let places = disks.iter().map(|disk| (disk.path.clone(), disk.create_size_bytes.is_some()));
-        self.demand_places(places.collect(), role).await?;
-        self.demand_no_disk_of_ours(disks.iter().map(|disk| disk.path.clone()).collect()).await
+        let paths = self.demand_places(places.collect(), role).await?;
+        self.demand_no_disk_of_ours(paths.clone()).await?;
+        for (disk, path) in disks.iter_mut().zip(paths) {
+            disk.path = path;
+        }
+        Ok(disks)
     }
 
-    /// Refuses paths at which `role` may use no disk. With each path: whether a file may be made there.
+    /// Refuses paths at which `role` may use no disk. With each path: whether a file may be made there. Returns all of them, as they are to be used.
     pub(super) async fn demand_places(
         &self,
         paths: Vec<(PathBuf, bool)>,
         role: Role,
-    ) -> Result<(), ApiError> {
+    ) -> Result<Vec<PathBuf>, ApiError> {
         let places = self.in_effect.get(Config::disk_places);
         let looked = tokio::task::spawn_blocking(move || {
-            paths.iter().try_for_each(|(path, is_new)| places.check(path, *is_new, role))
+            paths.iter().map(|(path, is_new)| places.check(path, *is_new, role)).collect()
         });
         looked.await.map_err(|_| ApiError::new(ErrorKind::Internal, "the look was interrupted"))?
     }
 
-    /// Refuses what is a disk of this server already, by any path that leads to it: to open it would only say that it is in use. A disk that
-    /// is gone may have a successor at its path.
+    /// Refuses disks that this server has already, by any path: opening one would only fail as in use. A
+    /// lost disk may have a successor at its path.
     async fn demand_no_disk_of_ours(&self, paths: Vec<PathBuf>) -> Result<(), ApiError> {
         let snapshot = self.look().await?;
         let disks: Vec<(String, String)> = snapshot
@@ -59,7 +67,7 @@ impl Manager {
         looked.map_or(Ok(()), |why| Err(ApiError::new(ErrorKind::Conflict, why)))
     }
 
-    /// Adds to each disk what its device says, and an issue if that predicts its failure.
+    /// Adds to each disk its device's report, and an issue if that predicts its failure.
     pub(super) fn tell_devices(&self, snapshot: &mut Snapshot) {
         for disk in &mut snapshot.disks {
             disk.device_health = self.devices.of(&disk.path);

@@ -1,15 +1,15 @@
-//! Files that the control plane writes (the cluster state and the audit log) as health tells of them, and volumes as they are shown while this server
-//! may answer for none.
+//! The control plane's own files (the cluster state and the audit log) in health, and volumes as shown
+//! while this server may answer for none.
 
 use super::Manager;
+use api::audit::AuditTrouble;
 use api::model::{
     Health, HealthIssue, HealthReport, NODE_UNREACHED, Snapshot, VOLUME_UNREACHED, VolumeStatus,
 };
-use cluster::audit::AuditTrouble;
-use cluster::{StatePlace, StateTrouble};
+use records::{StatePlace, StateTrouble};
 
 impl Manager {
-    /// Adds what is wrong with the files. `may_answer`: this server may answer for volumes.
+    /// Adds issues of the files. `may_answer`: this server may answer for volumes.
     pub(super) fn tell_files(&self, report: &mut HealthReport, may_answer: bool) {
         let is_behind = self.accounts.is_behind();
         let state = self.accounts.state.trouble().map(|trouble| state_issue(&trouble, is_behind, may_answer));
@@ -20,8 +20,8 @@ impl Manager {
     }
 }
 
-/// Shows what a server knows that hears no majority. Whatever is known of the volumes, no client is answered; of others it cannot tell that they live,
-/// since a majority decides that.
+/// Adapts the snapshot of a server that hears no majority: its volumes answer no client, and it cannot
+/// tell that others live, since a majority decides that.
 pub(super) fn withhold(snapshot: &mut Snapshot) {
     for volume in &mut snapshot.volumes {
         (volume.status, volume.health) = (VolumeStatus::Detached, Health::Unhealthy);

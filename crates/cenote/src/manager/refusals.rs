@@ -3,10 +3,11 @@
 use crate::control::{CommandError, CommandErrorKind, NewDisk};
 use api::requests::{AddDisk, FaultDomain};
 use api::{ApiError, ErrorKind};
-use cluster::StateError;
-use cluster::accounts::AccountError;
-use cluster::seal::SealError;
 use machine::places::absolute;
+use records::StateError;
+use records::accounts::AccountError;
+use records::names::NameRule;
+use records::seal::SealError;
 use types::DiskId;
 
 pub(super) fn same(left: &str, right: &str) -> bool {
@@ -39,9 +40,10 @@ pub(super) fn refused(error: AccountError) -> ApiError {
         AccountError::Exists { .. }
         | AccountError::Builtin(_)
         | AccountError::State(StateError::Conflict) => ErrorKind::Conflict,
-        AccountError::BadName { .. } | AccountError::BadPassword(_) | AccountError::Invalid(_) => {
-            ErrorKind::Invalid
-        }
+        AccountError::BadName(_)
+        | AccountError::BadText(_)
+        | AccountError::BadPassword(_)
+        | AccountError::Invalid(_) => ErrorKind::Invalid,
         AccountError::State(StateError::Malformed { .. })
         | AccountError::Seal(SealError::DoesNotOpen { .. }) => ErrorKind::Corrupt,
         AccountError::State(StateError::NoRoom(_)) => ErrorKind::NoSpace,
@@ -71,24 +73,16 @@ pub(super) fn forgets(disk: DiskId, volumes: &[String]) -> ApiError {
 pub(super) fn new_disk(request: &AddDisk) -> Result<NewDisk, ApiError> {
     let path = absolute(&request.path)?;
     let FaultDomain { rack, node, enclosure } = request.fault_domain.clone();
+    [&rack, &node, &enclosure].into_iter().try_for_each(|label| check_name(NameRule::FAULT_DOMAIN, label))?;
     Ok(NewDisk {
         path,
         create_size_bytes: request.create_size_bytes,
-        fault_domain: cluster::FaultDomain { rack, node, enclosure },
+        fault_domain: records::FaultDomain { rack, node, enclosure },
     })
 }
 
-pub(super) fn check_name(kind: &str, name: &str) -> Result<(), ApiError> {
-    let good = !name.is_empty()
-        && name.len() <= 64
-        && name.trim() == name
-        && !name.chars().any(|c| c.is_control() || "/\\\"'".contains(c));
-    good.then_some(()).ok_or_else(|| {
-        ApiError::new(
-            ErrorKind::Invalid,
-            format!("'{name}' is not a name for a {kind}: at most 64 characters, no / \\ or quotes"),
-        )
-    })
+pub(super) fn check_name(rule: NameRule, name: &str) -> Result<(), ApiError> {
+    rule.check(name).map_err(|error| ApiError::new(ErrorKind::Invalid, error.to_string()))
 }
 
 pub(super) fn exists(kind: &str, name: &str) -> ApiError {

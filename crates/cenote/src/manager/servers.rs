@@ -1,11 +1,11 @@
-//! Which server of a cluster can do what is asked.
+//! The server of a cluster that can carry out a request.
 
 use super::Manager;
 use super::refusals::{no_such, same};
 use crate::control::FileCommand;
 use api::{ApiError, ErrorKind, Subject};
-use cluster::{ClusterRecord, DiskRecord, NodeRecord, State, StateError, Typed, VolumeRecord, nodes};
 use node::jobs::JobId;
+use records::{ClusterRecord, DiskRecord, NodeRecord, State, StateError, Typed, VolumeRecord, nodes};
 use std::time::{Duration, Instant};
 use types::{NodeId, VolumeId};
 
@@ -43,8 +43,8 @@ impl Manager {
         Ok((share.volume, names.join("\\")))
     }
 
-    /// The name of another server, if only that one can do what is asked of `what`. What nobody knows is refused here, with the reason; so is
-    /// what another server has while the state does not answer.
+    /// The name of another server if only that one can act on `what`. `None`: this one acts, or refuses
+    /// objects that nobody knows, and others' while the state does not answer, with the reason.
     pub(super) async fn server_of(&self, what: Subject) -> Result<Option<String>, ApiError> {
         let what = match what {
             Subject::Share(name) => {
@@ -68,8 +68,8 @@ impl Manager {
         }))
     }
 
-    /// The name of the server whose number the job has, if that is another one. Refused if it cannot be told: another server's job is never
-    /// looked for among this one's.
+    /// The name of the server whose number the job has, if that is another one. Fails if the name is
+    /// unknown: another server's job is never searched among this one's.
     async fn server_of_job(&self, job: JobId) -> Result<Option<String>, ApiError> {
         let Some(own) = self.cluster.own() else { return Ok(None) };
         let Some(server) = job.server().filter(|server| *server != own) else { return Ok(None) };
@@ -87,15 +87,15 @@ impl Manager {
         })
     }
 
-    /// Finds a volume by the records whose name this server does not know: another server may have made it a moment ago, and the administrator's next
-    /// command may come here. Waits until this server has followed.
+    /// Finds a volume by the records whose name this server does not know: another server may have made it
+    /// a moment ago, and the next command comes here. Waits until this server has followed.
     pub(super) async fn recorded_volume(&self, name: &str) -> Result<VolumeId, ApiError> {
         let Some(volume) = self.find_recorded(name).await? else { return Err(no_such("volume", name)) };
         self.await_followed(name, true).await?;
         Ok(volume)
     }
 
-    /// Whether the records have a volume of this name, which this server knows: another server may have deleted it a moment ago.
+    /// Tells whether the records still have a volume of this name: another server may just have deleted it.
     pub(super) async fn is_recorded_still(&self, name: &str) -> Result<bool, ApiError> {
         if self.cluster.own().is_none() || self.find_recorded(name).await?.is_some() {
             return Ok(true);
@@ -134,12 +134,12 @@ impl Manager {
     /// Reads the shares anew if one of this name is not known here, for the same reason.
     pub(super) async fn catch_up_with_share(&self, name: &str) {
         if self.cluster.own().is_some() && self.accounts.directory.current().share(name).is_none() {
-            // If they cannot be read, the answer is that of what is known.
+            // If the records cannot be read, the answer is that of the known ones.
             let _ = self.refresh().await;
         }
     }
 
-    /// Refuses what only a single server can do.
+    /// Refuses a command that only a single server can carry out.
     pub(super) async fn demand_single_server(&self, command: &str) -> Result<(), ApiError> {
         let state = self.accounts.state.clone();
         let looked = tokio::task::spawn_blocking(move || {

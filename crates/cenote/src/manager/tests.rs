@@ -2,7 +2,7 @@ use super::*;
 use crate::config::Config;
 use crate::control::channel_with;
 use api::ErrorKind;
-use cluster::accounts::Accounts;
+use records::accounts::Accounts;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 

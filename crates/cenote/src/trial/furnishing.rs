@@ -1,7 +1,7 @@
-//! What a trial cluster is furnished with at its first start: the cluster, a pool over all disks, a volume, a user and a share.
+//! Furnishes a trial cluster at its first start: the cluster, a pool of all disks, a volume, a user, a share.
 //!
-//! Promises: asks the API as an administrator would, one step after the other; a step that was done is not done again, so that a start which was
-//! cut off is finished by the next one.
+//! Promises: uses the API as an administrator would, one step after the other; completed steps are not
+//! repeated, so that the next start finishes an interrupted one.
 
 use super::Plan;
 use api::ErrorKind;
@@ -13,8 +13,8 @@ use api::requests::{
 };
 use cli::args::{Global, Quickstart};
 use cli::{Client, Failure};
-use cluster::accounts::generated_password;
-use cluster::shares::ShareAccess;
+use records::accounts::generated_password;
+use records::shares::ShareAccess;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -25,13 +25,13 @@ const VOLUME: &str = "demo";
 const SHARE: &str = "demo";
 const ADMINISTRATORS: &str = "Administrators";
 
-/// A step may wait so long: servers form etcd, and disks are formatted, on a machine that does other things too.
+/// Timeout of a step: servers form etcd, and disks are formatted, on a machine that does other things too.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(200);
 /// One request.
 const REQUEST_LIMIT: Duration = Duration::from_secs(90);
 
-/// What came of it.
+/// Result of the furnishing.
 pub(super) struct Furnished {
     /// If it was generated now.
     pub password: Option<String>,
@@ -78,7 +78,7 @@ impl Work<'_> {
         Client::find_within(&global, REQUEST_LIMIT)
     }
 
-    /// Asks until there is an answer that will do.
+    /// Asks until an answer is good enough.
     fn until<T>(
         &self,
         what: &str,
@@ -141,8 +141,8 @@ impl Work<'_> {
         }
     }
 
-    /// One pool over the disks of all servers; each adds its own. A server that has disks since an earlier start keeps these, however many are asked
-    /// for now.
+    /// Makes one pool of the disks of all servers; each adds its own. A server with disks of an earlier
+    /// start keeps these, at any number requested now.
     fn make_pool(&self) -> Result<(), Failure> {
         let first = &self.plans[0];
         for plan in self.plans {
@@ -195,8 +195,8 @@ impl Work<'_> {
             2 => (Resiliency::TwoWayMirror, 2),
             _ => (Resiliency::ThreeWayMirror, 3),
         };
-        // What fits with all copies, and two disks' worth of room to repair into; by what was asked for, and not by what is known of disks of
-        // other servers so far.
+        // Space for all copies, less two disks' worth to repair into. Computed from the options, since not
+        // all other servers' disks are known so far.
         let slab = pool.slab_bytes.max(1);
         let disks = u64::from(self.options.disks) * self.plans.len() as u64;
         let usable = self.options.disk_size / slab * slab * (disks - disks.min(2)).max(1);

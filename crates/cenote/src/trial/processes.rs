@@ -1,7 +1,7 @@
 //! The servers of a trial cluster as processes.
 //!
-//! Promises: each has the end of a pipe as standard input, so that it stops when this process ends; one that dies is started again, once it
-//! may be; a stop waits for what clients were told.
+//! Promises: each has the end of a pipe as standard input, so that it stops when this process ends; one
+//! that dies is started again, once it may be; a stop lets servers finish acknowledged work.
 
 use super::Plan;
 use crate::daemon::DaemonError;
@@ -28,7 +28,7 @@ struct Process {
 /// See the module.
 pub(super) struct Processes {
     all: Vec<Process>,
-    /// `None`: what has died stays dead.
+    /// `None`: a dead server stays dead.
     restart_after: Option<Duration>,
 }
 
@@ -119,7 +119,7 @@ impl Processes {
 fn tell(child: &Child, signal: Signal) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(pid) = pid {
-        // It may have ended by itself.
+        // The child may have ended by itself.
         let _ = kill_process(pid, signal);
     }
 }
@@ -128,7 +128,7 @@ fn log_of(plan: &Plan) -> String {
     plan.config.with_extension("log").display().to_string()
 }
 
-/// What a server said last, for people.
+/// Returns the last line of a server's log, for people.
 fn last_line(log: &str) -> String {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     text.lines().last().map_or_else(|| format!("{log} is empty"), str::to_owned)

@@ -19,7 +19,7 @@ fn open(client: &mut Client, name: &str) -> File {
     client.open(tree, name, OpenOptions::overwrite().durable()).unwrap()
 }
 
-/// Writes all blocks of a round, many in flight; `disturb` is called with the number of blocks that were asked for.
+/// Writes all blocks of a round, many in flight; calls `disturb` with the number of blocks requested.
 fn write_round(client: &mut Client, file: &File, round: u64, mut disturb: impl FnMut(&mut Client, usize)) {
     let mut asked = 0;
     let mut done = 0;

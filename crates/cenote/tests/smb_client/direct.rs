@@ -1,4 +1,4 @@
-//! SMB Direct: what goes by RDMA, what goes in messages, and what happens if there is none.
+//! SMB Direct: transfers by RDMA, transfers in messages, and work without it.
 
 use crate::fixture::{Server, pattern, plain};
 use smb::crypto::{CipherId, SigningAlgorithm};
@@ -26,7 +26,7 @@ fn carry_up_to(client: &mut Client, name: &str, largest: usize) {
         assert!(client.read_at(&file, 0, len).unwrap() == data, "{name}: {len} bytes came back otherwise");
     }
     assert_eq!(client.file_status(&file).unwrap().size_bytes, largest as u64);
-    // The file's end lies within what is asked for, and before it.
+    // The file's end lies within the range read, and before it.
     assert_eq!(client.read_at(&file, largest as u64 - 10_000, 40_000).unwrap().len(), 10_000);
     let behind = client.submit_read(&file, largest as u64, 65_536).unwrap();
     assert_eq!(client.wait(behind).unwrap().status(), NtStatus::END_OF_FILE);
@@ -78,7 +78,7 @@ fn what_is_signed_or_encrypted_goes_by_rdma_as_well_protected() {
             assert_eq!(client.channel_count(), channels);
             carry_up_to(&mut client, "transformed.bin", 500_000);
             let counters = client.counters();
-            // All but what is under the threshold.
+            // All bytes but those under the threshold.
             assert!(counters.rdma_written_bytes > 860_000, "{counters:?}");
             assert!(counters.rdma_read_bytes > 860_000, "{counters:?}");
             assert!(counters.sent_bytes < 50_000 && counters.received_bytes < 50_000, "{counters:?}");

@@ -38,7 +38,7 @@ impl Server {
         Self::start_at("127.0.0.1", options)
     }
 
-    /// With SMB Direct at this address of loopback.
+    /// Starts it with SMB Direct at this address of loopback.
     pub fn start_at(rdma_host: &str, options: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let [smb_port, rdma_port, http_port] = free_ports();
@@ -56,13 +56,13 @@ impl Server {
             .unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
         let server = Self { process, smb_port, rdma_port, directory };
-        // Its end closes the pipe: the wait has an end too.
+        // The pipe closes when the process ends, so the wait ends too.
         let ready = output.lines().map_while(Result::ok).any(|line| line == "ready");
         assert!(ready, "the server did not start");
         server
     }
 
-    /// What a command for this server prints, which must succeed.
+    /// Runs a command for this server, which must succeed, and returns its output.
     pub fn cenote(&self, words: &[&str]) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
         let output =
@@ -100,7 +100,7 @@ pub fn plain(transport: Transport) -> Options {
     Options { transport, signing: Signing::IfRequired, ..Options::default() }
 }
 
-/// Bytes that tell their place and their seed.
+/// Bytes that show their place and their seed.
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let word = |at: u64| (at ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29).to_le_bytes();
     (0..len.div_ceil(8) as u64).flat_map(word).take(len).collect()

@@ -46,13 +46,13 @@ impl Relay {
         smb(here, &[&["put"], words, &[&self.place(), "--transport", "tcp"]].concat())
     }
 
-    /// Messages that this put takes, which succeeds.
+    /// Counts messages of this put, which succeeds.
     fn count(&self, here: &Path, words: &[&str]) -> u64 {
         let before = self.messages.load(Ordering::SeqCst);
         self.done(self.put(here, words), before)
     }
 
-    /// Messages that it takes to get this tree, which succeeds.
+    /// Counts messages of a get of this tree, which succeeds.
     fn count_got(&self, here: &Path, tree: &str) -> u64 {
         let before = self.messages.load(Ordering::SeqCst);
         let (from, to) = (format!("{}/{tree}", self.place()), format!("back-{tree}"));
@@ -87,7 +87,7 @@ fn carry(
             break;
         }
     }
-    // What the server has, it may do; its answer does not arrive.
+    // The server may carry out requests that it has; its answer does not arrive.
     let _ = client.shutdown(Shutdown::Both);
     let _ = server.shutdown(Shutdown::Write);
 }

@@ -88,7 +88,7 @@ pub struct Password {
     /// The password; other users of this machine may see it while the command runs
     #[arg(long, value_name = "PW")]
     pub password: Option<String>,
-    /// Read the password from standard input; on a terminal it is asked for and not shown
+    /// Read the password from standard input; a terminal asks for it and does not show it
     #[arg(long)]
     pub password_stdin: bool,
 }
@@ -193,7 +193,8 @@ pub enum Acl {
         /// The new owner, a user or group
         #[arg(long, value_name = "WHO")]
         owner: Option<String>,
-        /// Allow access, for everything below too: WHO:ACCESS with full, modify, read_execute, read, write or a mask such as 0x1200a9
+        /// Allow access, also to everything below: WHO:ACCESS with full, modify, read_execute, read, write or
+        /// a mask such as 0x1200a9
         #[arg(long = "grant", value_name = "WHO:ACCESS")]
         grants: Vec<String>,
         /// Deny access, for everything below too

@@ -40,7 +40,7 @@ pub enum Cluster {
         #[command(flatten)]
         confirmation: Confirmation,
     },
-    /// Show the cluster's servers and state, what may fail now, and what one more dead server would cost
+    /// Show the cluster's servers and state, what may fail now, and the losses if one more server dies
     Status,
 }
 
@@ -94,7 +94,8 @@ pub enum Node {
         /// Wait until it is drained
         #[arg(long)]
         watch: bool,
-        /// Drain the server although volumes whose only copies it has will not be served while it is stopped; asks for the server's name
+        /// Drain the server even if volumes with their only copies there are not served while it is stopped;
+        /// asks for the server's name
         #[arg(long)]
         force: bool,
         #[command(flatten)]
@@ -131,7 +132,7 @@ pub struct WitnessServe {
     /// ADDRESS:PORT of a server of the cluster to join [default: those in the token]
     #[arg(long, value_name = "ADDR:PORT")]
     pub join: Option<String>,
-    /// Its name in the cluster: at most 15 letters, digits and -
+    /// Name of the witness in the cluster: at most 15 letters, digits and -
     #[arg(long, default_value = "witness")]
     pub name: String,
     /// The etcd to start, if it is not in PATH

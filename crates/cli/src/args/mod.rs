@@ -57,7 +57,7 @@ pub struct Global {
     pub token_file: Option<PathBuf>,
 }
 
-/// What the program does itself, whichever servers there are.
+/// Commands that the program itself carries out, without a server.
 #[derive(Debug, Subcommand)]
 pub enum Own {
     /// Start a trial server: file-backed disks, a mirrored volume, a share and a user
@@ -75,7 +75,7 @@ pub enum Own {
     Recover(Recovery),
 }
 
-/// What a server whose cluster is lost is told.
+/// Options to recover a server whose cluster is lost.
 #[derive(Debug)]
 pub struct Recovery {
     pub etcd_program: Option<PathBuf>,
@@ -102,7 +102,7 @@ pub enum Command {
     /// Volumes: virtual disks with files on them
     #[command(subcommand)]
     Volume(Volume),
-    /// Shares: what clients connect to
+    /// Shares, to which clients connect
     #[command(subcommand)]
     Share(Share),
     /// Users who may log on
@@ -135,13 +135,15 @@ pub enum Command {
     /// Test the receivers of health notices: webhook and mail
     #[command(subcommand)]
     Alert(Alert),
-    /// Show what is wrong, what it means for the data, and what to do; exit status 0 healthy, 1 warning, 2 unhealthy, 3 no server answers
+    /// Show issues, their meaning for the data, and remedies; exit status 0 healthy, 1 warning, 2
+    /// unhealthy, 3 no server answers
     Health,
     /// Operations, throughput and latency
     Perf(Perf),
     /// Print the link to the dashboard in a browser, which logs in, and open it on a desktop
     Dashboard(Dashboard),
-    /// Compute what nodes and drives will hold, survive and do: before you buy them, or for a running pool with changes
+    /// Compute how much nodes and drives hold, survive and do: before you buy them, or for a running pool
+    /// with changes
     Plan(Plan),
     /// Files of any SMB server, without a mount, over TCP or SMB Direct
     #[command(subcommand)]

@@ -83,7 +83,7 @@ pub struct SmbOptions {
     /// File with lines username=, password= and domain=, as mount.cifs reads them [default: the environment's CENOTE_SMB_USER, CENOTE_SMB_PASSWORD, CENOTE_SMB_DOMAIN]
     #[arg(long, value_name = "FILE")]
     pub credentials: Option<PathBuf>,
-    /// What carries the messages; a port in the address is that of TCP for auto
+    /// Transport of the messages; a port in the address is that of TCP for auto
     #[arg(long, value_enum)]
     pub transport: Option<SmbTransport>,
     /// Where the server listens for SMB Direct [default: with --transport rdma the port in the address, else 5445]
@@ -95,12 +95,12 @@ pub struct SmbOptions {
     /// SMB Direct in software: leave the CRC out if the server does too
     #[arg(long)]
     pub rdma_no_crc: bool,
-    /// Payload of at least so many bytes is lent to the server, which reads it by RDMA; a shorter one is sent [default: what is
-    /// longer than one transfer, 1 MiB to a server in software]
+    /// Payload of at least this size is lent to the server, which reads it by RDMA; a shorter one is sent
+    /// [default: longer than one transfer, 1 MiB to a server in software]
     #[arg(long, value_name = "BYTES")]
     pub rdma_write_min: Option<u32>,
-    /// Of at least so many bytes that are read, the payload comes by RDMA; of fewer it comes in the answer [default: 65537, to what a transfer
-    /// of the server holds]
+    /// Payload of reads of at least this size comes by RDMA; of shorter ones in the answer [default: 65537,
+    /// to the size of the server's transfers]
     #[arg(long, value_name = "BYTES")]
     pub rdma_read_min: Option<u32>,
     /// Connections that carry the session
@@ -121,8 +121,9 @@ pub struct SmbOptions {
 pub enum Rdma {
     /// List interfaces, devices, listeners and connections, and whether each has RDMA or why not
     List,
-    /// Check the way to a server: connect, negotiate, round trips of a small message and one of 4 KiB, and what both ends agreed on;
-    /// with --share and --user also how fast a file of its own is written and read by RDMA, with its content compared
+    /// Check the way to a server: connect, negotiate, round trips of a small message and one of 4 KiB, and
+    /// the terms agreed on; with --share and --user also the speed of writing and reading a file by RDMA,
+    /// with its content compared
     Ping(RdmaPing),
     /// Show a connection's last protocol events
     Trace {

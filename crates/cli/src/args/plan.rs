@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use std::str::FromStr;
 use types::size::parse_size;
 
-/// What drives of a kind do, by and large.
+/// Types of drives, by and large alike in speed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum DriveType {
     /// A disk that turns

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use types::size::parse_size;
 
-/// What the trial server is made of.
+/// Parts of the trial server.
 #[derive(Debug, Clone, Args)]
 pub struct Quickstart {
     /// Number of file-backed disks (only at the first start)
@@ -14,13 +14,13 @@ pub struct Quickstart {
     /// Size of each disk file, which grows as it is written (only at the first start)
     #[arg(long, default_value = "8GiB", value_parser = parse_size, value_name = "SIZE")]
     pub disk_size: u64,
-    /// Start a trial cluster of so many servers on this machine instead of one server
+    /// Start a trial cluster of this many servers on this machine instead of one server
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=16), value_name = "N")]
     pub nodes: Option<u32>,
     /// With --nodes: an address for each server [default: 127.0.0.11, 127.0.0.12 and so on]
     #[arg(long, value_delimiter = ',', requires = "nodes", value_name = "A,B,C")]
     pub addresses: Vec<IpAddr>,
-    /// With --nodes: start a server that has died again after so many seconds; 0: never
+    /// With --nodes: seconds after which a dead server is started again; 0: never
     #[arg(long, default_value_t = 10, requires = "nodes", value_name = "SECONDS")]
     pub restart_after: u64,
     /// Address and port of the SMB server; with --nodes a port [default: 127.0.0.1:445 as root, else 127.0.0.1:4455]
@@ -65,10 +65,10 @@ impl std::str::FromStr for ListenPlace {
 }
 
 impl ListenPlace {
-    /// Of a single server.
+    /// The address of a single server.
     ///
     /// # Errors
-    /// What is missing.
+    /// The missing part.
     pub fn socket(self, option: &str) -> Result<SocketAddr, String> {
         match self {
             Self::Socket(address) => Ok(address),
@@ -76,10 +76,10 @@ impl ListenPlace {
         }
     }
 
-    /// Of each server of a trial cluster.
+    /// The port of each server of a trial cluster.
     ///
     /// # Errors
-    /// Why it is not what was meant.
+    /// The reason why it is no port.
     pub fn port(self, option: &str) -> Result<u16, String> {
         match self {
             Self::Port(port) => Ok(port),

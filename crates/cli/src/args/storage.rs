@@ -63,7 +63,7 @@ pub enum Disk {
     ForgetPromises {
         /// The disk's ID, the beginning of the ID, or its path
         disk: String,
-        /// Do not ask; DISK is the disk's ID or path, as it was given
+        /// Do not ask; DISK is the disk's ID or path, as given
         #[arg(long, value_name = "DISK")]
         yes: Option<String>,
     },
@@ -71,7 +71,7 @@ pub enum Disk {
     Erase {
         /// A file, a partition or a whole block device
         path: PathBuf,
-        /// Do not ask; PATH is the disk's, as it was given
+        /// Do not ask; PATH is the disk's, as given
         #[arg(long, value_name = "PATH")]
         yes: Option<String>,
     },
@@ -129,7 +129,7 @@ pub enum Pool {
     },
     /// Delete a pool without volumes; its disks become free
     Delete {
-        /// Its name
+        /// The pool's name
         name: String,
         #[command(flatten)]
         confirmation: Confirmation,
@@ -144,9 +144,9 @@ pub enum Pool {
     },
     /// Import a pool from its disks: an exported pool, or one whose server died or lost its records
     Import {
-        /// Its name or id; may be left out if the disks of one pool only are found
+        /// The pool's name or id; may be left out if the disks of one pool only are found
         name: Option<String>,
-        /// A disk of it; may be given several times
+        /// A disk of the pool; may be given several times
         #[arg(long = "disk", value_name = "PATH")]
         disks: Vec<PathBuf>,
         /// A directory to look for its disks in; may be given several times [default: disks.search of the configuration]
@@ -225,7 +225,7 @@ pub enum Volume {
     },
     /// Change when health warns of a volume
     Set {
-        /// Its name
+        /// The volume's name
         name: String,
         /// Percentage used from which health warns
         #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]

@@ -1,4 +1,4 @@
-//! Plans: against the published tables, and as an administrator asks for them.
+//! Plans, compared with the published tables, and by administrators' questions.
 
 use super::*;
 use crate::args::Cli;

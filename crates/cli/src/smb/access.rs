@@ -1,4 +1,4 @@
-//! Whom to ask, as whom: the session of the file commands.
+//! The session of the file commands: its server and its user.
 
 use super::Failure;
 use crate::args::{SmbOptions, SmbTransport};
@@ -8,16 +8,16 @@ use smb_client::{
 use std::time::Duration;
 
 const TCP_PORT: u16 = 445;
-/// How long a lost session is worth setting up anew.
+/// Time for which a lost session is set up anew.
 const RECONNECT: Duration = Duration::from_secs(30);
 
 /// How a place is written.
 const FORM: &str = "//SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH";
 
-/// The place that an argument names.
+/// Parses the place in an argument.
 ///
 /// # Errors
-/// What is wrong with it, and how it should look.
+/// The reason why it does not parse, and the right form.
 pub fn location(text: &str) -> Result<Location, Failure> {
     Location::parse(text).map_err(|problem| match problem {
         // The address is not repeated: it holds the password.
@@ -28,10 +28,10 @@ pub fn location(text: &str) -> Result<Location, Failure> {
     })
 }
 
-/// A session at the place's server.
+/// Opens a session at the place's server.
 ///
 /// # Errors
-/// Why there is none, and what to do.
+/// The reason why there is none, and the remedy.
 pub fn connect(place: &Location, how: &SmbOptions) -> Result<Client, Failure> {
     let logon = match &how.credentials {
         Some(path) => Logon::read(path).map_err(|error| Failure::new(error.to_string()))?,
@@ -65,8 +65,8 @@ pub fn connect(place: &Location, how: &SmbOptions) -> Result<Client, Failure> {
         .map_err(|error| Failure::new(format!("{}, port {port}: {error}", place.server)))
 }
 
-/// The transport and its port. A server at a port of its own is one of several on its host: nobody knows whose SMB Direct listens at the usual port
-/// there, so that it is looked for only at a port that is given.
+/// The transport and its port. A server at a port of its own is one of several on its host: nobody
+/// knows whose SMB Direct listens at the usual port there, so only a given port is tried.
 fn way(transport: SmbTransport, port: Option<u16>, rdma_port: Option<u16>) -> (Transport, u16) {
     let is_usual = port.is_none_or(|port| port == TCP_PORT);
     match transport {

@@ -1,4 +1,4 @@
-//! Copies, new directories and removals: what is to be done where, and what is said of it.
+//! Copies, new directories and removals: the work, and the messages on it.
 
 use super::{Failure, failed, fallback_told, open_tree, output};
 use crate::args::{Confirmation, SmbOptions};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use types::size::show_size;
 
-/// As a shell shows that SIGINT ended a command.
+/// Exit status by which a shell shows that SIGINT ended a command.
 const INTERRUPTED: u8 = 130;
 
 /// One command on a share.
@@ -27,7 +27,7 @@ struct Work<'a> {
 impl<'a> Work<'a> {
     fn begin(place: &'a Location, how: &'a SmbOptions, is_json: bool) -> Result<Self, Failure> {
         let (client, tree) = open_tree(place, how)?;
-        // From here on Ctrl-C stops between two blocks, and what is unfinished is cleaned up.
+        // From here on Ctrl-C stops between two blocks, and unfinished files are removed.
         sys::interrupt::install()
             .map_err(|error| Failure::new(format!("signals cannot be caught: {error}")))?;
         Ok(Self { client, tree, place, how, began: Instant::now(), is_json })
@@ -49,7 +49,7 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// Says how much went which way how fast. A tree of which something was left out fails the command.
+    /// Reports amount, direction and speed. A tree with omissions fails the command.
     fn say_copied(&self, what: &str, tally: Tally) -> Result<(), Failure> {
         if let Some(reason) = fallback_told(&self.client, self.how) {
             eprintln!("no SMB Direct ({reason}): TCP was used");
@@ -91,7 +91,7 @@ fn last_name(place: &Location) -> &str {
 }
 
 /// # Errors
-/// What to print; a local file that was not copied is as it was.
+/// The message to print; a local file that was not copied is as it was.
 pub fn get(
     place: &Location,
     target: Option<PathBuf>,
@@ -120,7 +120,7 @@ pub fn get(
 }
 
 /// # Errors
-/// What to print; a file on the server that was not copied is as it was.
+/// The message to print; a file on the server that was not copied is as it was.
 pub fn put(
     source: &Path,
     place: Location,
@@ -140,7 +140,7 @@ pub fn put(
         || work.client.stat(work.tree, &place.path).is_ok_and(|status| status.is_directory());
     let mut path = place.path.clone();
     if is_directory {
-        // Of `.` and `dir/..` too the directory has a name.
+        // The directory of `.` and `dir/..` has a name, too.
         let whole = source.canonicalize().unwrap_or_else(|_| source.to_owned());
         let named = if source.file_name().is_some() { source } else { &whole };
         let name = named.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
@@ -156,7 +156,7 @@ pub fn put(
 }
 
 /// # Errors
-/// What to print.
+/// The message to print.
 pub fn make_directory(
     place: &Location,
     parents: bool,
@@ -168,10 +168,10 @@ pub fn make_directory(
     output::say(is_json, format!("{place} was made"))
 }
 
-/// Removes a tree if there is a confirmation, which it asks for; else a file or an empty directory.
+/// Removes a tree if there is a confirmation, for which it asks; else a file or an empty directory.
 ///
 /// # Errors
-/// What to print.
+/// The message to print.
 pub fn remove(
     place: &Location,
     confirmation: Option<&Confirmation>,

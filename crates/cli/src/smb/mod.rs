@@ -16,7 +16,7 @@ use types::FileTime;
 use types::size::show_size;
 
 /// # Errors
-/// What to print.
+/// The message to print.
 pub fn run(command: args::Smb, is_json: bool) -> Result<(), Failure> {
     match command {
         args::Smb::Ls { place, how } => list(&location(&place)?, &how, is_json),
@@ -37,12 +37,12 @@ pub fn run(command: args::Smb, is_json: bool) -> Result<(), Failure> {
     }
 }
 
-/// An error of the server or the way to it, with what it was about.
+/// An error of the server or the way to it, with the place.
 fn failed(place: &Location, error: &ClientError) -> Failure {
     Failure::new(format!("{place}: {error}"))
 }
 
-/// Says why TCP was taken, to whom SMB Direct matters: who did not ask for a choice of transports has no use for it.
+/// Returns why TCP was taken, if the user chose a transport: others have no use for it.
 fn fallback_told<'a>(client: &'a Client, how: &args::SmbOptions) -> Option<&'a str> {
     how.transport.and_then(|_| client.fallback())
 }

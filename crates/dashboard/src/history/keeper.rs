@@ -19,7 +19,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Opens the file, or makes one; what cannot be read of it is left out. `now_unix_s`: for the log.
+    /// Opens the file, or makes one; leaves out unreadable points. `now_unix_s`: for the log.
     pub fn open(path: &Path, now_unix_s: u64) -> Self {
         let opened = open(path).and_then(|(file, history)| {
             let (writer, points) = sync_channel(WAITING_MAX);
@@ -65,7 +65,7 @@ fn open(path: &Path) -> io::Result<(File, History)> {
     let history = History::parse(&bytes);
     let is_known = bytes.get(..HEADER_BYTES) == Some(&History::header()[..]);
     if !is_known {
-        // Of an earlier version, or something else: what could be read of it is written anew, the header last.
+        // An earlier version, or something else: its readable points are written anew, the header last.
         let whole = history.to_bytes();
         let (header, points) = whole.split_at(HEADER_BYTES);
         file.set_len(0)?;

@@ -1,7 +1,7 @@
-//! What the server did in the last hour, day and month: a second, ten seconds, five minutes a point.
+//! The server's work in the last hour, day and month: one point per second, ten seconds and five minutes.
 //!
-//! A point's place follows from its time, and each carries its own checksum: so the file never grows, needs no head, and a write that was
-//! torn costs the points that it tore. The file:
+//! A point's place follows from its time, and each carries its own checksum: so the file never grows,
+//! needs no head, and a torn write costs only the points that it tore. The file:
 //!
 //! | bytes | |
 //! |---|---|
@@ -20,7 +20,7 @@ pub use keeper::Keeper;
 use crate::rates::Sample;
 use serde::Serialize;
 
-/// What a point has, in its order; units in names.
+/// The values of a point, in this order; units in names.
 pub const SERIES: [&str; 21] = [
     "read_operations_per_s",
     "write_operations_per_s",
@@ -46,12 +46,12 @@ pub const SERIES: [&str; 21] = [
 ];
 
 pub const POINT_BYTES: usize = point_bytes(SERIES.len());
-/// Of version 1.
+/// Number of series in version 1.
 const SERIES_V1: usize = 16;
 pub const HEADER_BYTES: usize = 64;
 const MAGIC: [u8; 8] = *b"CenoHist";
 const VERSION: u32 = 2;
-/// Of the whole file.
+/// Size of the whole file.
 pub const FILE_BYTES: usize =
     HEADER_BYTES + (Span::Hour.points() + Span::Day.points() + Span::Month.points()) * POINT_BYTES;
 
@@ -85,7 +85,7 @@ impl Span {
         }
     }
 
-    /// Points that stand before its own in the file.
+    /// Points before its own in the file.
     const fn first(self) -> usize {
         match self {
             Self::Hour => 0,
@@ -108,11 +108,11 @@ impl Span {
     }
 }
 
-/// What happened in the time that ends at it.
+/// Rates in the time that ends at the point.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
     pub at_unix_s: u64,
-    /// By [`SERIES`]; NaN: none.
+    /// Values by [`SERIES`]; NaN: none.
     pub values: [f32; SERIES.len()],
 }
 
@@ -159,7 +159,7 @@ impl Point {
         bytes
     }
 
-    /// Of any version, whose points have these bytes. `None`: it is damaged, or was never written.
+    /// Parses a point of any version, from its bytes. `None`: it is damaged, or was never written.
     fn parse(bytes: &[u8]) -> Option<Self> {
         let (body, checksum) = bytes.split_at_checked(bytes.len().checked_sub(8)?)?;
         let (time, values) = body.split_first_chunk::<8>()?;
@@ -193,7 +193,7 @@ pub struct Columns {
     pub step_s: u64,
     pub series: &'static [&'static str],
     pub at_unix_s: Vec<u64>,
-    /// By series; `null`: none.
+    /// Values by series; `null`: none.
     pub values: Vec<Vec<Option<f32>>>,
 }
 
@@ -253,7 +253,7 @@ impl History {
         bytes
     }
 
-    /// Takes a point, and answers what is to be written to the file, at which byte.
+    /// Takes a point, and returns the bytes to write to the file, and their offset.
     pub fn put(&mut self, span: Span, point: Point) -> (u64, [u8; POINT_BYTES]) {
         let place = span.first() + span.place(point.at_unix_s);
         self.points[place] = Some(point);

@@ -135,7 +135,7 @@ impl CrashDisk {
         self.state().faults.iter().filter(|fault| fault.times > 0).count()
     }
 
-    /// Removes all rules. Hanging operations go on hanging.
+    /// Removes all rules. Hanging operations keep hanging.
     pub fn clear_faults(&self) {
         self.state().faults.clear();
     }
@@ -176,8 +176,8 @@ impl CrashDisk {
         self.state().allocation_max = bytes_max;
     }
 
-    /// The process that had it open was killed: what it had in flight happens or does not, by chance, and is never answered.
-    /// Drops the disk; completed writes stay in the cache.
+    /// Simulates the end of the process that had the disk open: operations in flight happen or do not, by
+    /// chance, and are never answered. Drops the disk; completed writes stay in the cache.
     pub fn abandon(&self) {
         self.state().abandon();
     }
@@ -188,12 +188,12 @@ impl CrashDisk {
         self.state().roll_back(&earlier);
     }
 
-    /// Operations whose answer the next polls bring; what hangs is not among them.
+    /// Operations whose answer the next polls bring, hanging ones excluded.
     pub fn operations_in_flight(&self) -> usize {
         self.state().operations_in_flight()
     }
 
-    /// Returns the bytes that a read would find, for a test to look at.
+    /// Returns the bytes that a read would find, for a test to examine.
     pub fn peek(&self, offset: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.state().peek(offset, &mut bytes);

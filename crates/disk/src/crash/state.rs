@@ -10,7 +10,7 @@ use crate::{DiskCompletion, DiskError, DiskInfo, DiskOperation, check_fit};
 use std::collections::BTreeSet;
 use sys::{BufMut, Payload};
 
-/// The unit of what cannot be read.
+/// Unit of unreadable bytes.
 const UNREADABLE_BYTES: u64 = 4096;
 /// Error number of a read of unreadable blocks.
 const EIO: i32 = 5;
@@ -75,7 +75,7 @@ impl State {
 
     pub(super) fn submit(&mut self, token: u64, operation: DiskOperation) {
         if self.is_stopped() {
-            // The machine is off: what it still submits reached no disk.
+            // The machine is off: later operations reach no disk.
             return;
         }
         self.submitted += 1;
@@ -264,7 +264,8 @@ impl State {
         Self { unreadable: self.unreadable.clone(), allocation_max: self.allocation_max, ..state }
     }
 
-    /// The process that had it open is gone: what is in flight happens, or not, by chance; nobody is answered.
+    /// The process that had it open is gone: operations in flight happen, or not, by chance; nobody is
+    /// answered.
     pub(super) fn abandon(&mut self) {
         self.answers.clear();
         for entry in std::mem::take(&mut self.in_flight).into_iter().chain(std::mem::take(&mut self.hanging))

@@ -1,4 +1,5 @@
-//! A power cut does all that it may and nothing else, and faults strike where they are told to.
+//! A power cut does everything that it may and nothing else, and faults strike the places that they
+//! name.
 
 use super::*;
 use crate::{DiskError, DiskOperation};

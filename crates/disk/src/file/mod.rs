@@ -1,10 +1,11 @@
 //! A disk behind the data plane's loop: a file, a partition or a whole block device.
 //!
-//! Promises: no operation stays without an answer longer than its time bound, whatever the device does; a durable write is
-//! answered when the kernel says so of RWF_DSYNC; memory of any alignment is taken (what O_DIRECT cannot use is copied).
-//! After a time-out the disk counts as hung: it takes no more operations until it is opened again. A write that timed out
-//! may still happen later. An operation that this machine lacks something for, such as memory, is tried again within its time bound:
-//! the disk is not at fault. A discard goes in pieces, each of them with the time bound of one operation.
+//! Promises: no operation stays without an answer longer than its time bound, even if the device hangs.
+//! A durable write is answered when the kernel says so of RWF_DSYNC. Memory of any alignment is taken
+//! (if O_DIRECT cannot use it, it is copied). After a timeout the disk counts as hung: it takes no more
+//! operations until it is opened again, and a write that timed out may still happen later. An operation
+//! for which this machine lacks something, such as memory, is tried again within its time bound: the
+//! disk is not at fault. A discard goes in pieces, each of them with the time bound of one operation.
 
 mod open;
 mod standalone;
@@ -35,7 +36,7 @@ const DISCARD_BYTES_MAX: u64 = 16 << 20;
 
 /// An operation of the driver on behalf of a caller.
 struct Outstanding {
-    /// Tells an answer to this operation from a late one to the place's former operation.
+    /// Distinguishes an answer to this operation from a late one to the place's former operation.
     generation: u32,
     token: u64,
     kind: Kind,
@@ -124,7 +125,7 @@ pub struct FileDisk {
     timer_armed: bool,
     hung: bool,
     gone: bool,
-    /// Tried again when the retry timer has run out, which runs while there are any.
+    /// Tried again when the retry timer expires, which runs while there are any.
     again: Vec<Again>,
     answers: Vec<DiskCompletion>,
     completions: Vec<Completion>,
@@ -315,14 +316,15 @@ impl FileDisk {
             if waiting {
                 entry.waiting = false;
                 self.hung = true;
-                // They are answered when their time is up, and never begin: the disk is opened anew.
+                // Operations set aside never begin, and are answered when their time is up: the disk is
+                // opened anew.
                 self.aside.iter_mut().for_each(|aside| aside.waiting.clear());
                 self.answers.push(DiskCompletion { token: entry.token, result: Err(DiskError::TimedOut) });
             }
         }
     }
 
-    /// Forgets deadlines of what was answered.
+    /// Forgets deadlines of answered operations.
     fn trim_deadlines(&mut self) {
         while let Some(&(_, place, generation)) = self.deadlines.front() {
             let entry = &self.outstanding[place as usize];
@@ -422,7 +424,7 @@ fn read_result(completion: Completion, target: Option<BufMut>) -> Result<BufMut,
     };
     let Some(buffer) = completion.buffer else { return Err(DiskError::Medium(libc::EIO)) };
     if count < buffer.len() {
-        // The file was cut under us: what is missing is not zeroes.
+        // The file was cut under us: the missing bytes are not zeroes.
         return Err(DiskError::Medium(libc::EIO));
     }
     match target {

@@ -43,11 +43,11 @@ pub enum OpenError {
     InUse {
         path: String,
     },
-    /// It is neither a file nor a block device.
+    /// Neither a file nor a block device.
     NotADisk {
         path: String,
     },
-    /// Its logical block is neither 512 nor 4096 bytes.
+    /// Logical blocks of neither 512 nor 4096 bytes.
     BlockSize {
         path: String,
         block_bytes: u32,
@@ -104,7 +104,7 @@ impl OpenedFile {
         Self::open_pausing(path, options, || std::thread::sleep(RELEASE_PAUSE))
     }
 
-    /// As [`Self::open`], with what to do for a moment while a former holder is letting go.
+    /// As [`Self::open`]; `pause` is called between tries while a former holder lets go.
     pub(super) fn open_pausing(
         path: &str,
         options: FileDiskOptions,
@@ -161,8 +161,8 @@ impl OpenedFile {
     }
 }
 
-/// Through a handle of its own, since reads of a table are not aligned. `blocks_bytes`: a device's logical block, or those that the
-/// device may have had of which a file is an image.
+/// Opens a handle of its own, since reads of a table are not aligned. `blocks_bytes`: a device's
+/// logical block, or those possible for the device of which a file is an image.
 fn our_partition(path: &str, size_bytes: u64, blocks_bytes: &[u32]) -> Option<Place> {
     let file = File::open(path).ok()?;
     blocks_bytes.iter().find_map(|&block_bytes| partition::find(&file, size_bytes, block_bytes))
@@ -190,8 +190,9 @@ fn claim(
     }
 }
 
-/// File systems whose files are served by another process or another machine, by their magic numbers (linux/magic.h): FUSE, NFS, CIFS,
-/// SMB2, 9P, Ceph, AFS, OCFS2, GFS2, Coda. The kernel may wait for that one before an operation counts as begun, whatever it was asked.
+/// File systems whose files are served by another process or another machine, by their magic numbers
+/// (linux/magic.h): FUSE, NFS, CIFS, SMB2, 9P, Ceph, AFS, OCFS2, GFS2, Coda. The kernel may wait for
+/// that server before it counts any operation as begun.
 const FOREIGN: [u32; 10] = [
     0x6573_5546,
     0x6969,
@@ -227,11 +228,12 @@ fn open_file(path: &str, device: bool, options: &FileDiskOptions) -> Result<(Own
     Ok((rustix::fs::open(path, flags, Mode::empty())?, false))
 }
 
-/// Lets reads see the medium. After a write that failed, the page cache may hold what never got there, marked as clean; only dropping
-/// such pages shows what did (I9). File systems in memory have no other medium, and one that keeps pages for reasons of its own goes on
-/// doing so.
+/// Lets reads see the medium. After a failed write, the page cache may hold bytes that never got there,
+/// marked as clean; only dropping such pages shows what did (I9). File systems in memory have no other
+/// medium, and a file system that keeps pages for reasons of its own still does so.
 fn forget_cached(file: &OwnedFd) {
-    // The error of a write that nobody waits for any more: what it leaves on the medium is what the reads are to see.
+    // The error of a write that nobody waits for any more: reads must see the bytes that it leaves on the
+    // medium.
     let _ = rustix::fs::fdatasync(file);
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
 }
@@ -242,7 +244,7 @@ fn direct_works(file: &OwnedFd) -> bool {
     !matches!(rustix::io::pread(file, &mut probe[..], 0), Err(Errno::INVAL | Errno::OPNOTSUPP))
 }
 
-/// A number that the kernel tells about a block device's queue; a partition's is its disk's.
+/// Reads a number of a block device's queue from the kernel; a partition's is its disk's.
 fn queue_attribute(device: u64, attribute: &str) -> Option<u64> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let of_disk = format!("/sys/dev/block/{major}:{minor}/queue/{attribute}");

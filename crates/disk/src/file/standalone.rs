@@ -23,7 +23,7 @@ impl StandaloneDisk {
         Ok(Self { disk: FileDisk::open(&driver, path, options)?, driver, in_flight: 0 })
     }
 
-    /// It is the partition of a whole device that has a table of ours ([`crate::partition`]).
+    /// Whether this is the partition of a whole device that has a table of ours ([`crate::partition`]).
     pub fn is_partition(&self) -> bool {
         self.disk.base_bytes > 0
     }

@@ -1,4 +1,5 @@
-//! Watches a disk's file while it is open: people remove, rename and cut files, and the open file tells nothing of it.
+//! Watches a disk's file while it is open: people remove, rename and cut files, and the open file does
+//! not show it.
 //!
 //! Asks the kernel, which may take its time if the file system hangs: for helper threads.
 
@@ -13,21 +14,21 @@ use sys::driver::Descriptor;
 /// State of a file that is open as a disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum FileState {
-    /// Its path leads to it, and it is as long as when it was opened; or it is a device.
+    /// The path leads to the file, and the file is as long as when it was opened; or it is a device.
     #[default]
     Whole,
-    /// It has no name any more: it is gone when it is closed.
+    /// The file has no name any more: it is gone when it is closed.
     Removed,
-    /// Its path does not lead to it any more. Its name now, if that can be told.
+    /// The path does not lead to the file any more. Its name now, if it can be found.
     Renamed(Option<PathBuf>),
-    /// It was cut to so many bytes.
+    /// The file was cut to this many bytes.
     Truncated(u64),
 }
 
 /// The file system that a disk's file lies in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostRoom {
-    /// Where it is mounted; the file's own path if that cannot be told.
+    /// Mount point; the file's own path if that cannot be found.
     pub mounted_at: PathBuf,
     pub available_bytes: u64,
 }
@@ -36,9 +37,9 @@ pub struct HostRoom {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reserved {
     Yes,
-    /// The host's file system has no room for it.
+    /// The host's file system has no space for it.
     NoRoom,
-    /// It is a device, which has all of its room, or the file system cannot reserve any.
+    /// A device, which has all of its space, or a file system that cannot reserve any.
     NotHere,
 }
 
@@ -61,10 +62,10 @@ impl FileWatch {
         Self { file: Descriptor::downgrade(file), path: path.to_owned(), base_bytes, size_bytes }
     }
 
-    /// Has the host's file system keep room for bytes of the disk, whatever else comes to lie there: they are not changed.
+    /// Has the host's file system reserve space for bytes of the disk, whose contents do not change.
     ///
     /// # Errors
-    /// The kernel's, but for want of room.
+    /// The kernel's, except for lack of space.
     pub fn reserve(&self, offset: u64, len_bytes: u64) -> io::Result<Reserved> {
         let Some(file) = self.size_bytes.and_then(|_| self.file.upgrade()) else {
             return Ok(Reserved::NotHere);
@@ -77,10 +78,11 @@ impl FileWatch {
         }
     }
 
-    /// Looks how much room there is in the file system of the file. `None`: it is a device, or not open any more.
+    /// Reads how much space there is in the file system of the file. `None`: it is a device, or not open
+    /// any more.
     ///
     /// # Errors
-    /// The kernel cannot tell.
+    /// The kernel cannot say.
     pub fn room(&self) -> io::Result<Option<HostRoom>> {
         let Some(file) = self.size_bytes.and_then(|_| self.file.upgrade()) else { return Ok(None) };
         let found = rustix::fs::fstatvfs(&file)?;
@@ -89,10 +91,10 @@ impl FileWatch {
         Ok(Some(HostRoom { mounted_at, available_bytes: found.f_bavail.saturating_mul(found.f_frsize) }))
     }
 
-    /// Looks at the file. `None`: it is not open any more.
+    /// Checks the file. `None`: it is not open any more.
     ///
     /// # Errors
-    /// The kernel cannot tell.
+    /// The kernel cannot say.
     pub fn look(&self) -> io::Result<Option<FileState>> {
         let Some(size_bytes) = self.size_bytes else { return Ok(Some(FileState::Whole)) };
         let Some(file) = self.file.upgrade() else { return Ok(None) };

@@ -43,14 +43,14 @@ fn a_table_that_is_written_again_keeps_its_identities_and_its_place() {
     let (_, file) = device(&directory, 512);
     write(&file, SIZE, 512).unwrap();
     let first = read(&file, SIZE, 512).unwrap();
-    // The first copy is lost: the second tells.
+    // The first copy is lost: the second still has the table.
     file.write_all_at(&[0; 4096], 0).unwrap();
     write(&file, SIZE, 512).unwrap();
     file.write_all_at(&[0; 512], SIZE - 512).unwrap();
     assert_eq!(read(&file, SIZE, 512), Some(first));
 }
 
-/// Sectors of what was not yet synced are on the medium or not, in any combination.
+/// Unsynced sectors are on the medium or not, in any combination.
 #[test]
 fn a_power_cut_while_a_table_is_written_leaves_ours_or_none_and_the_next_try_completes_it() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Every option once: its form and what it means.
+//! Every option once: its form and its meaning.
 
 /// One option of the usage text.
 pub struct OptionText {

@@ -39,7 +39,7 @@ struct Parser {
     clock_ms: u32,
 }
 
-/// Reads the arguments after the program's name. `clock_ms`: what a bare `-z` takes for its seed.
+/// Reads the arguments after the program's name. `clock_ms`: the seed of a bare `-z`.
 ///
 /// # Errors
 /// DiskSpd's message; the exit status is 3.

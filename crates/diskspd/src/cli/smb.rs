@@ -20,7 +20,7 @@ pub struct SmbOptions {
     pub seal: bool,
     /// SMB Direct in software: no CRC if the server does without.
     pub no_crc: bool,
-    /// Microseconds that a thread looks for answers before it sleeps.
+    /// Microseconds for which a thread polls for answers before it sleeps.
     pub busy_poll_us: u64,
 }
 

@@ -1,4 +1,5 @@
-//! State that the threads of a run share with the one that watches them: when to measure, when to stop, how far the run is.
+//! State that the threads of a run share with the watching one: when to measure, when to stop, how far
+//! the run is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,4 +1,5 @@
-//! The load generator: what a thread of a run does, with time as an argument and the system behind a trait.
+//! The load generator: the work of a thread of a run, with time as an argument and the system behind a
+//! trait.
 //!
 //! A [`Worker`] owns the slots (outstanding operations) of one thread and decides what goes when: which target, read or
 //! write, where, after which throttle. A [`Port`] carries it out: files by io_uring, mappings, SMB connections, or a simulated
@@ -39,7 +40,7 @@ pub enum Failure {
     /// The SMB server's NTSTATUS.
     #[error("{0:#010x}")]
     Status(u32),
-    /// The connection, or whatever has no number.
+    /// Failure of the connection, and others without a number.
     #[error("{0}")]
     Other(String),
 }

@@ -1,7 +1,7 @@
 //! Where the next operation goes: sequential, interlocked, parallel, random, mixed, and random by a distribution.
 //!
 //! All offsets lie in `base..end` of the target and every operation fits. Sequential ones begin at the thread's first offset
-//! and go on at the base when the end is reached; random ones are multiples of the alignment, counted from the base.
+//! and continue at the base when the end is reached; random ones are multiples of the alignment, counted from the base.
 
 use super::random::Random;
 use crate::profile::{Distribution, Target};
@@ -49,7 +49,7 @@ enum Kind {
     Interlocked(Arc<AtomicU64>),
     Parallel,
     Random,
-    /// So many of a hundred are random.
+    /// This many in a hundred are random.
     Mixed(u32),
 }
 
@@ -179,9 +179,9 @@ fn following(here: u64, stride: u64, last: u64) -> u64 {
     here.checked_add(stride).filter(|next| *next <= last).unwrap_or(0)
 }
 
-/// Lays the distribution's ranges one after the other; what they leave of the operations goes to what they leave of the
-/// target. A range too short for one operation takes the nearest place; absolute ranges that lie behind the target's end are left
-/// out, and the operations are those of the others.
+/// Lays the distribution's ranges one after the other; operations that they leave over go to the rest
+/// of the target. A range too short for one operation takes the nearest place. Absolute ranges behind
+/// the target's end are left out, and the operations are those of the others.
 fn spans(distribution: &Distribution, units: u64, stride: u64, usable_bytes: u64) -> Vec<Span> {
     let (ranges, is_percent) = match distribution {
         Distribution::Percent(ranges) => (ranges, true),

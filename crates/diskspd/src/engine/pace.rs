@@ -23,7 +23,7 @@ struct Rate {
     amount: u64,
     per_ns: u64,
     counts_bytes: bool,
-    /// The schedule's origin, and what was issued since.
+    /// The schedule's origin, and the amount issued since.
     origin_ns: u64,
     issued: u64,
 }

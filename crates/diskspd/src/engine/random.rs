@@ -40,7 +40,7 @@ impl Random {
         ((u128::from(self.word()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// True in so many of a hundred.
+    /// True in this many of a hundred cases.
     pub fn percent(&mut self, percent: u32) -> bool {
         match percent {
             0 => false,

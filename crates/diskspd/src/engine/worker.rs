@@ -293,7 +293,8 @@ impl<P: Port> Worker<P> {
         Ok(())
     }
 
-    /// Waits for what is still in flight, some seconds at most; what the kernel keeps longer is left to the port.
+    /// Waits for operations still in flight, some seconds at most; those that the kernel keeps longer are
+    /// left to the port.
     fn drain(&mut self, mut done: Vec<Done>) -> Result<(), WorkerFailure> {
         const PATIENCE_NS: u64 = 3_000_000_000;
         let deadline = self.port.now_ns().saturating_add(PATIENCE_NS);

@@ -10,7 +10,7 @@ use sys::file_ring::{FileOperation, FileRing, WriteFrom};
 /// How a file of the ring is used.
 #[derive(Debug, Clone)]
 pub struct RingTarget {
-    /// Its place among the ring's files.
+    /// Place of the file among the ring's files.
     pub file: u32,
     pub priority: u16,
     pub is_durable: bool,

@@ -1,4 +1,4 @@
-//! "Effective IO Distributions": what `-rd` came to on each target, with the threads that used it.
+//! "Effective IO Distributions": the ranges of `-rd` on each target, with the threads that used them.
 
 use crate::size;
 use crate::statistics::{EffectiveRange, TargetResult};
@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 /// Writes the block; nothing if no target has a distribution.
 pub fn block(out: &mut String, threads: &[Vec<TargetResult>]) {
-    // Equal distributions are told once: targets of one size have the same.
+    // Equal distributions are reported once: targets of one size have the same.
     let mut users: BTreeMap<&[EffectiveRange], BTreeMap<&str, BTreeSet<usize>>> = BTreeMap::new();
     for (thread, targets) in threads.iter().enumerate() {
         for target in targets.iter().filter(|target| !target.distribution.is_empty()) {

@@ -195,7 +195,7 @@ fn distributions_are_told_as_they_came_out_with_their_targets_and_threads() {
     assert_eq!(got, include_str!("../../tests/golden/distributions.txt"), "{got}");
 }
 
-/// Ranges behind the end of a target are left out, and the others' shares are of what is left.
+/// Ranges behind the end of a target are left out, and the others' shares are of the rest.
 #[test]
 fn a_distribution_over_more_than_the_target_is_cut() {
     let words = ["-b4K", "-r", "-rdabs10/50k:20/10k:30/1G", "x"].map(str::to_owned);

@@ -1,6 +1,7 @@
 //! One run: every time span of a profile, from its targets' opening to its results.
 //!
-//! Promises: an error ends the run and leaves no results; an interruption leaves those of what was measured until then.
+//! Promises: an error ends the run and leaves no results; an interruption leaves the results up to
+//! then.
 
 mod plan;
 mod thread;
@@ -19,7 +20,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How often the watching thread looks at the others.
+/// Pause of the watching thread between two polls.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Options of a run beside its profile.
@@ -27,7 +28,7 @@ pub struct RunOptions<'a> {
     pub overwrite: &'a [String],
     pub smb: &'a SmbOptions,
     pub events: &'a Events,
-    /// Measure latency whatever the profile says (`--histogram`).
+    /// Measure latency even if the profile does not ask for it (`--histogram`).
     pub latency: bool,
     /// A file to keep [`crate::progress::ProgressLine`] in.
     pub progress_file: Option<&'a str>,
@@ -37,7 +38,7 @@ pub struct RunOptions<'a> {
     pub is_interrupted: &'a dyn Fn() -> bool,
 }
 
-/// Why a run has no results; what is printed.
+/// Reason why a run has no results, as printed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
     #[error(transparent)]
@@ -45,7 +46,7 @@ pub enum RunError {
     /// An operation, or a thread, failed.
     #[error("{0}")]
     Threads(String),
-    /// The command line asks for what this machine does not have.
+    /// The command line asks for something that this machine does not have.
     #[error("{0}")]
     Setup(String),
 }

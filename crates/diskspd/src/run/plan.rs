@@ -1,4 +1,5 @@
-//! Prepares a time span before its threads start: targets made, looked at and claimed, sources filled, threads laid out.
+//! Prepares a time span before its threads start: targets made, measured and claimed, sources filled,
+//! threads laid out.
 
 use super::{RunError, RunOptions};
 use crate::engine::WorkerFailure;
@@ -18,7 +19,7 @@ use sys::region::{Mapping, Region};
 
 /// Threads at most, so that a slip of the finger does not bring the machine down.
 const THREADS_MAX: u64 = 4096;
-/// Operations of one thread at once: what a ring takes.
+/// Most operations of one thread at once, as many as a ring takes.
 const SLOTS_MAX: u64 = 32_000;
 /// Streams of random numbers beside those of threads.
 const SOURCE_STREAM: u32 = 1 << 31;
@@ -30,7 +31,7 @@ pub(super) struct Prepared {
     pub(super) size_bytes: u64,
     /// Memory that writes take their data from, if it is not the slots' own.
     pub(super) source: Option<Arc<Region>>,
-    /// The same for files on shares.
+    /// Source for files on shares.
     pub(super) smb_source: Option<Buf>,
     /// The offset that `-si` shares.
     pub(super) shared: Arc<AtomicU64>,
@@ -106,7 +107,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Every thread must have room on its targets.
+    /// Checks that every thread has space on its targets.
     fn check_offsets(&self) -> Result<(), RunError> {
         for thread in &self.threads {
             for (number, relative, _) in &thread.targets {
@@ -248,7 +249,7 @@ fn prepare_smb(
     if let Some(size_bytes) = target.create_bytes {
         smb::create(&mut client, tree, target, &path, size_bytes, overwrite, is_stopped)?;
     }
-    // The guard does not look at a file that was just made.
+    // The guard does not check a file that was just made.
     let overwrite = overwrite || target.create_bytes.is_some();
     let size_bytes = smb::measure(&mut client, tree, target, &path, overwrite)?;
     // A server that does not care for its end has ended the session all the same.

@@ -1,8 +1,8 @@
 //! Decides which targets may be overwritten: a file that `-c` made, a file without data, and those that `--yes-overwrite` names.
 //!
-//! A file that `-c` makes is marked: here with an extended attribute that holds its size, on a share with a named stream, which
-//! replacing the file takes away. If the file system has neither, its content tells: what `-c` and default writes leave (see
-//! [`is_ours`]).
+//! A file that `-c` makes is marked: here with an extended attribute that holds its size, on a share
+//! with a named stream; replacing the file takes both away. If the file system has neither, the content
+//! decides: that of `-c` and default writes (see [`is_ours`]).
 
 use super::TargetError;
 use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
@@ -12,13 +12,13 @@ use std::os::unix::fs::FileExt;
 const MARK: &str = "user.diskspd.created";
 /// The stream that marks a file on a share, behind its path.
 pub const STREAM: &str = ":diskspd.created";
-/// Places looked at in a file without mark, and bytes at each.
+/// Places read in a file without mark, and bytes at each.
 const SAMPLES: u64 = 64;
 pub const SAMPLE_BYTES: usize = 4096;
 
 /// Remembers that `-c` made the file, of this size.
 pub fn mark(file: &File, size_bytes: u64) {
-    // Without extended attributes the content tells.
+    // Without extended attributes the content decides.
     let _ = fsetxattr(file, MARK, &size_bytes.to_le_bytes(), XattrFlags::empty());
 }
 
@@ -29,7 +29,7 @@ pub fn is_ours(bytes: &[u8]) -> bool {
         || bytes.iter().enumerate().all(|(at, byte)| *byte == first.wrapping_add(at as u8))
 }
 
-/// Offsets of a file of this size to look at.
+/// Offsets to read in a file of this size.
 pub fn samples(size_bytes: u64) -> impl Iterator<Item = u64> {
     let last = size_bytes.saturating_sub(SAMPLE_BYTES as u64);
     let step = (last / SAMPLES).max(SAMPLE_BYTES as u64);

@@ -73,7 +73,8 @@ pub struct Measured {
     pub is_block_device: bool,
 }
 
-/// Looks at a target: its size, whether it may be written, whether the block size fits unbuffered access.
+/// Measures a target: its size, whether it may be written, whether the block size fits unbuffered
+/// access.
 ///
 /// # Errors
 /// As printed.
@@ -110,11 +111,11 @@ pub fn measure(target: &Target, path: &Path, overwrite: bool) -> Result<Measured
     Ok(Measured { size_bytes, is_block_device })
 }
 
-/// Unbuffered access goes in whole logical blocks of what lies below.
+/// Unbuffered access goes in whole logical blocks of the layer below.
 fn check_alignment(target: &Target, file: &File) -> Result<(), TargetError> {
     let Ok(status) = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else { return Ok(()) };
     if status.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
-        // An older kernel does not tell; the operations will.
+        // An older kernel does not say; the operations will show it.
         return Ok(());
     }
     let unit = u64::from(status.stx_dio_offset_align);

@@ -11,7 +11,7 @@ use crate::profile::Target;
 use smb_client::{Location, LocationError};
 use std::path::PathBuf;
 
-/// Why a run cannot begin, or go on; what is printed.
+/// Reason why a run cannot begin, or continue, as printed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// DiskSpd's own words, with errno or NTSTATUS.

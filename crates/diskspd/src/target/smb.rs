@@ -1,4 +1,4 @@
-//! Files on SMB shares: sessions, files made and looked at before a run, and opened for each thread.
+//! Files on SMB shares: sessions, files made and measured before a run, and opened for each thread.
 
 use super::{TargetError, guard};
 use crate::cli::{SmbOptions, SmbTransport};
@@ -109,7 +109,7 @@ pub fn tree(client: &mut Client, target: &Target, path: &Location) -> Result<Tre
 /// As printed; a block size over the server's limit.
 pub fn open(client: &mut Client, tree: Tree, target: &Target, path: &Location) -> Result<File, TargetError> {
     let writes = target.write_percent > 0;
-    // An existing file: what is missing is an error, as it is for local ones.
+    // An existing file: a missing one is an error, as for local ones.
     let mut options = OpenOptions::read();
     if writes {
         options = options.with_access(READ_WRITE_ACCESS);
@@ -175,7 +175,7 @@ pub fn create(
         at += len as u64;
     }
     let mark = format!("{}{}", path.path, guard::STREAM);
-    // Where the server has no streams the content tells.
+    // If the server has no streams, the content decides.
     if let Ok(stream) = client.open(tree, &mark, OpenOptions::write()) {
         client.close(stream).map_err(|error| failed(&error))?;
     }
@@ -213,7 +213,7 @@ fn may_overwrite(client: &mut Client, tree: Tree, path: &Location) -> Result<boo
     Ok(is_ours)
 }
 
-/// Looks at a target: its size, and whether it may be written to.
+/// Measures a target: its size, and whether it may be written to.
 ///
 /// # Errors
 /// As printed.

@@ -131,7 +131,7 @@ fn unbuffered_access_needs_whole_logical_blocks() {
     let path = directory.path().join("file");
     fs::write(&path, vec![0; 1 << 20]).expect("is written");
     let wrong = Target { cache: CacheMode::DisableOsCache, block_bytes: 1000, ..target(&path) };
-    // A kernel or file system that does not tell its alignment lets it pass here.
+    // A kernel or file system that does not report its alignment lets it pass here.
     if let Err(error) = local::measure(&wrong, &path, false) {
         assert!(error.to_string().contains("block size (-b) is 1000"), "{error}");
     }

@@ -1,7 +1,7 @@
 //! DiskSpd's XML: profiles and results, read and written.
 //!
-//! Profiles may come from strangers: what is read is bounded in size, depth and count; document types, and entities other than
-//! XML's own five and character references, are refused.
+//! Profiles may come from strangers: they are bounded in size, depth and count; document types, and
+//! entities other than XML's own five and character references, are refused.
 
 mod profile_read;
 mod profile_write;

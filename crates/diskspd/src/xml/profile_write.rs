@@ -1,4 +1,5 @@
-//! A profile as XML: what `-Rpxml` prints and every result holds. The order of elements is DiskSpd's.
+//! A profile as XML, as `-Rpxml` prints it and every result holds it. The order of elements is
+//! DiskSpd's.
 
 use super::writer::Writer;
 use crate::profile::{

@@ -11,7 +11,7 @@ const ELEMENTS_MAX: usize = 4_000_000;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SpanSummary {
     pub seconds: f64,
-    /// Of the machine while it measured; `None` if it was not looked at.
+    /// Load of the machine while it measured; `None` if it was not measured.
     pub cpu_percent: Option<f64>,
     /// By thread and target.
     pub targets: Vec<TargetSummary>,
@@ -29,7 +29,7 @@ pub struct TargetSummary {
     pub write_count: u64,
 }
 
-/// Reads the time spans of what `-Rxml` printed, this program's or DiskSpd's own.
+/// Reads the time spans of output of `-Rxml`, this program's or DiskSpd's own.
 ///
 /// # Errors
 /// The fault in the document, or that it holds an error instead of results.

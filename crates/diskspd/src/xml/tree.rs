@@ -51,7 +51,7 @@ pub(super) fn parse(text: &str) -> Result<Element, XmlError> {
     parse_within(text, ELEMENTS_MAX)
 }
 
-/// Reads a whole document of at most so many elements.
+/// Reads a whole document of at most this many elements.
 pub(super) fn parse_within(text: &str, elements_max: usize) -> Result<Element, XmlError> {
     let mut reader = Reader::from_str(text);
     reader.config_mut().expand_empty_elements = true;

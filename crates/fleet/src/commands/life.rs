@@ -16,11 +16,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Workers of `fleet start` go on for so long, if nobody stops them.
+/// Duration of `fleet start`, if nobody stops the workers.
 const START_SECONDS: u32 = 900_000;
-/// Writing data files takes as long as it takes; a server that hangs is not waited for longer.
+/// Timeout of writing the data files: far more than that takes, unless a server hangs.
 const PREPARATION: Duration = Duration::from_secs(2 * 3600);
-/// What a supervisor prints that was started in the background.
+/// Log of a supervisor that runs in the background.
 const LOG_FILE: &str = "start.log";
 
 /// Writes every worker's data file: a profile that creates them and reads for a second.
@@ -111,7 +111,7 @@ fn apply_microvms(state: &mut State, limits: &Limits) -> Result<(), Failure> {
     if let Some(modules) = &limits.modules {
         microvms.modules = Some(whole(modules));
     }
-    // Those of other hosts are looked at when they are started.
+    // Other hosts' machines are checked when they are started.
     if state.nodes.iter().all(|node| node.host.is_none()) {
         microvm::host::check(microvms)?;
         microvm::image::kernel(microvms)?;
@@ -150,7 +150,7 @@ pub fn start(directory: &Path, options: &Start) -> Result<(), Failure> {
     if let Some(running) = running(&state) {
         return Err(Failure::new(format!("'{}' runs: `fleet stop` first", running.label)));
     }
-    // Looked at here, where somebody reads what is wrong with it.
+    // Checked here, so that the user sees the error.
     let mut profile = super::profile_of(&options.workload, &options.shape)?;
     if state.qos > 0 {
         set_limit(&mut profile, state.qos)?;
@@ -200,7 +200,7 @@ pub fn start(directory: &Path, options: &Start) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Until workers tell of progress; or of what is wrong.
+/// Waits until workers report progress, or an error.
 fn await_workers(directory: &Path, state: &State, log: &Path) -> Result<(), Failure> {
     let live = directory.join(runner::LIVE_FILE);
     let until = Instant::now() + Duration::from_secs(120);
@@ -273,7 +273,7 @@ pub fn remove(directory: &Path, yes: Option<&str>) -> Result<(), Failure> {
     destroy(directory, &state)
 }
 
-/// Deletes what was made on the servers, and the description.
+/// Deletes the fleet's users, volumes and shares on the servers, and the description.
 pub fn destroy(directory: &Path, state: &State) -> Result<(), Failure> {
     let mut problems = Vec::new();
     for (place, node) in state.nodes.iter().enumerate() {
@@ -304,7 +304,7 @@ pub fn destroy(directory: &Path, state: &State) -> Result<(), Failure> {
         )));
     }
     for file in [CREDENTIALS_FILE, runner::LIVE_FILE, "start.xml", LOG_FILE, crate::state::FILE] {
-        // What is not there need not go; the description goes last.
+        // A missing file needs no removal; the description goes last.
         let _ = fs::remove_file(directory.join(file));
     }
     // Results of `fleet start` may lie there, and stay.

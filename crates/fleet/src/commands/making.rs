@@ -1,7 +1,8 @@
 //! `fleet new`: a fleet is made, step by step.
 //!
-//! Promises: the description and the password are kept before anything is made, so that the same command goes on after it was interrupted, at
-//! whatever step, and `fleet remove` finds all that was made; what somebody else made is neither taken nor changed.
+//! Promises: the description and the password are on disk before anything is made, so that the same
+//! command continues after an interruption at any step, and `fleet remove` finds all that was made;
+//! things that somebody else made are neither taken nor changed.
 
 use super::life::{apply, prepare};
 use super::{Failure, nodes_of, say};
@@ -15,11 +16,11 @@ use std::path::Path;
 use std::time::Instant;
 use types::size::show_size;
 
-/// Of the pool's room, what data files take if no size is given, and a file at most.
+/// Data files' share of the pool's free space if no size is given, and the largest file.
 const ROOM_PERCENT: u64 = 30;
 const DATA_BYTES_MAX: u64 = 64 << 20;
 const DATA_BYTES_MIN: u64 = 1 << 20;
-/// Room of a volume beyond its files, for its journal and metadata.
+/// Space of a volume beyond its files, for its journal and metadata.
 const VOLUME_EXTRA_BYTES: u64 = 512 << 20;
 
 pub fn new(directory: &Path, options: &New) -> Result<(), Failure> {
@@ -97,7 +98,7 @@ fn describe(state: &State) {
     ));
 }
 
-/// Refuses to go on with a fleet of other parameters.
+/// Refuses to continue a fleet with other parameters.
 fn demand_same(begun: &State, asked: &State, directory: &Path) -> Result<(), Failure> {
     let differences = differences(begun, asked);
     if differences.is_empty() {
@@ -115,7 +116,8 @@ fn demand_same(begun: &State, asked: &State, directory: &Path) -> Result<(), Fai
 /// Parameters of a fleet by their names.
 type Parameters = Vec<(String, Value)>;
 
-/// The parameters in which two descriptions differ, in words. What the making writes down meanwhile is none.
+/// The parameters in which two descriptions differ, in words, without those that the making itself
+/// writes down meanwhile.
 fn differences(begun: &State, asked: &State) -> Vec<String> {
     let parameters = |state: &State| {
         let state = State { user: None, running: None, ..state.clone() };
@@ -148,7 +150,7 @@ fn differences(begun: &State, asked: &State) -> Vec<String> {
     differing.collect()
 }
 
-/// Says how a fleet that was not made whole is made whole, or taken away again.
+/// Explains how to complete a fleet that was made in part, or how to remove it.
 fn half_made(why: Failure, directory: &Path, name: &str) -> Failure {
     let message = format!(
         "{why}; the fleet is made in part: the same `fleet new` goes on where this one ended, and `fleet --fleet {} remove --yes {name}` takes away what \
@@ -158,12 +160,12 @@ fn half_made(why: Failure, directory: &Path, name: &str) -> Failure {
     Failure { message, ..why }
 }
 
-/// As `Get-FleetDataDiskEstimate`: a part of the pools' room, shared by the workers.
+/// As `Get-FleetDataDiskEstimate`: a part of the pools' free space, shared by the workers.
 fn estimate(state: &State, options: &New) -> Result<u64, Failure> {
     let mut room = u64::MAX;
     for node in &state.nodes {
         if let (Some(access), None) = (&node.api, &options.servers.share) {
-            // Nodes of one pool share its room.
+            // Nodes of one pool share its space.
             room = room.min(Server::connect(access)?.room_bytes(options.resiliency.into())?);
         }
     }
@@ -185,7 +187,7 @@ fn volume_name(state: &State, node: &Node) -> String {
 
 /// Requests of the making to a node.
 pub(super) trait Maker {
-    /// Refuses if a user, a volume or a share of these names is there.
+    /// Refuses if a user, a volume or a share of these names exists.
     fn demand_free(&self, user: Option<&str>, volume: &str) -> Result<(), String>;
     fn has_user(&self, name: &str) -> Result<bool, String>;
     fn create_user(&self, name: &str, password: &str) -> Result<(), String>;
@@ -294,7 +296,8 @@ fn make_node<M: Maker>(
         if let Some(node) = state.nodes.get_mut(place) {
             (node.volume, node.share) = (Some(name.clone()), name.clone());
         }
-        // Before anything is made: a request whose answer is lost may have made it, and from here on it is the fleet's.
+        // Saved before the request: one whose answer is lost may have made the object, and from here on it is
+        // the fleet's.
         state.save(directory)?;
     }
     if has_user {

@@ -98,7 +98,8 @@ pub fn measure(directory: &Path, options: &args::Measure) -> Result<(), Failure>
     super::show::results(&out, None, false)
 }
 
-/// As VMFleet: the core workloads with all workers at their volumes' nodes, then with 30 % elsewhere; one of one's own as the fleet is.
+/// As VMFleet: the core workloads with all workers at their volumes' nodes, then with 30 % elsewhere;
+/// one's own workload with the fleet's placement.
 fn alignments(options: &args::Measure, state: &State) -> Vec<u32> {
     match (options.alignment.as_slice(), &options.workload) {
         ([], Some(_)) => vec![state.alignment_percent],
@@ -133,7 +134,7 @@ fn keys(state: &State, workload: &Workload, alignment: u32) -> Vec<(String, Stri
     .into()
 }
 
-/// Searches one workload, from where its rows say that it is.
+/// Searches one workload, continuing from its rows.
 fn one(
     directory: &Path,
     state: &State,

@@ -1,5 +1,5 @@
-//! A run with the fleet as it is described: asked of the servers that have the volumes now, shown while it goes on, and measured again if a
-//! volume went to another server meanwhile.
+//! A run of the fleet as described: at the servers that have the volumes now, with progress, and
+//! measured again if a volume moved to another server meanwhile.
 
 use super::{Failure, credentials, show_seconds, tell};
 use crate::args::Durations;
@@ -16,17 +16,17 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A run is tried so often at most while volumes go from server to server.
+/// Attempts of a run while volumes move between servers.
 const ATTEMPTS: u32 = 3;
 /// A server that dies is missed within seconds, and its volumes are taken over in a few more.
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
 
-/// A run with the fleet as it is described.
+/// A run of the fleet as described.
 pub struct Ready<'a> {
     directory: &'a Path,
     state: &'a State,
     pub lead: Option<Duration>,
-    /// Beyond the profile's times.
+    /// Time for preparation, beyond the profile's times.
     pub preparation: Duration,
     pub alignment_percent: u32,
     /// How often a run is tried while volumes move.
@@ -49,10 +49,12 @@ impl<'a> Ready<'a> {
         }
     }
 
-    /// Does a run on all nodes, or on some; shows progress on a terminal. `behind`: seconds of the runs that follow.
+    /// Runs on all nodes, or on some; shows progress on a terminal. `behind`: seconds of the runs that
+    /// follow.
     ///
-    /// Workers ask the servers that have their volumes now. If one goes to another server meanwhile, what was measured is of neither
-    /// layout: it is measured again, and if that happens every time, the last one is told of as what it is.
+    /// Workers use the servers that have their volumes now. If one moves meanwhile, the figures belong to
+    /// neither layout: the run is repeated, and if that happens every time, the last one is reported with a
+    /// note.
     pub fn run(
         &self,
         label: &str,
@@ -199,7 +201,7 @@ impl<'a> Ready<'a> {
         Ok(outcome?)
     }
 
-    /// As [`Ready::run`]; an end before its time is a failure.
+    /// As [`Ready::run`]; an early end is a failure.
     pub fn run_whole(
         &self,
         label: &str,

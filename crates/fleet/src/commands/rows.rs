@@ -10,10 +10,10 @@ use std::fmt::Write;
 use std::path::Path;
 
 const FIGURE_FILE: &str = "iops.svg";
-/// More lines than colours would be hard to tell apart.
+/// Lines of a figure: more would be hard to tell apart by colours.
 const LINES_MAX: usize = 7;
 
-/// What a report is of.
+/// The kind of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Sweep,
@@ -36,7 +36,7 @@ impl Kind {
     }
 }
 
-/// Writes report.md and its figure beside result.tsv; says nothing if no row is there.
+/// Writes report.md and its figure beside result.tsv; prints nothing if there is no row.
 ///
 /// # Errors
 /// If a file cannot be read or written.

@@ -26,7 +26,7 @@ pub fn run(directory: &Path, options: &Run) -> Result<(), Failure> {
     }
 }
 
-/// What a result.tsv holds so far; empty if there is none.
+/// Reads the rows that a result.tsv holds so far; none if there is no file.
 pub fn read_table(path: &Path) -> Result<Table, Failure> {
     let mut text = String::new();
     match fs::File::open(path) {
@@ -63,7 +63,7 @@ pub fn append(path: &Path, run: &RunDescription, outcome: &Outcome) -> Result<()
     file.write_all(text.as_bytes()).and_then(|()| file.sync_data()).map_err(failed)
 }
 
-/// The outcome in a few lines: VMFleet's table of what the nodes' workers saw, and the latencies.
+/// The outcome in a few lines: VMFleet's table of the workers' figures, and the latencies.
 pub fn summary(outcome: &Outcome) -> String {
     let rows: Vec<Row> = outcome
         .nodes
@@ -128,7 +128,7 @@ fn run_profile(directory: &Path, options: &Run) -> Result<(), Failure> {
     }
     let mut ready = Ready::new(directory, &state, &options.durations);
     if is_started {
-        // Workers that go on until somebody stops them follow their volumes as often as those move.
+        // Workers that run until somebody stops them follow their volumes at any number of moves.
         ready.attempts = u32::MAX;
     }
     let nodes = (0..state.nodes.len()).collect();
@@ -214,7 +214,7 @@ fn run_experiment(directory: &Path, experiment: &Experiment, options: &Run) -> R
     }
     let out = output_directory(&options.output, experiment.name)?;
     if is_measured(experiment, &cells, &choice, times, &out)? {
-        // No fleet is made for what is only read again.
+        // Reading results needs no fleet.
         let state = State::new(experiment.name.to_owned(), nodes, 1, data_bytes);
         let results = measure(directory, &state, experiment, cells, &choice, times, &out, options)?;
         return write_report(experiment, &results, &out);

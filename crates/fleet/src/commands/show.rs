@@ -1,4 +1,4 @@
-//! `fleet show`, `results`, `profile`, `man`: what is printed and changes nothing.
+//! `fleet show`, `results`, `profile`, `man`: output only.
 
 use super::life::running;
 use super::run::{RESULT_FILE, read_table, show_transport};
@@ -96,7 +96,7 @@ pub struct GroupFit {
     pub a: [f64; 3],
     pub r_squared: f64,
     pub background_cpu_percent: Option<f64>,
-    /// At the CPU use that was asked for.
+    /// IOPS at the CPU use that was asked for.
     target_iops: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! `fleet sweep`: every combination, a row for each; rows that are there are not measured again.
+//! `fleet sweep`: every combination, a row for each; existing rows are not measured again.
 
 use super::rows::{Kind, write_report};
 use super::run::{RESULT_FILE, append, read_table};
@@ -68,7 +68,7 @@ pub fn sweep(directory: &Path, options: &args::Sweep) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The lists of the command line; what is not given there is as the fleet is.
+/// The lists of the command line; omitted ones have the fleet's values.
 fn list(options: &args::Sweep, state: &State) -> Sweep {
     Sweep {
         block_bytes: options.block.clone(),

@@ -1,4 +1,5 @@
-//! `fleet watch`: VMFleet's table, once a second, from each node's own counters; beside it what the workers see.
+//! `fleet watch`: VMFleet's table, once a second, from each node's own counters; beside it the workers'
+//! figures.
 //!
 //! Promises: rows are of the seconds that the dashboards show: each node counts them when a second of the wall clock begins.
 
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 
 /// Bytes of a live file that are read.
 const LIVE_BYTES_MAX: u64 = 4 << 20;
-/// A run whose last word is older than this has ended without a word.
+/// Age of a run's last report from which the run counts as ended.
 const LIVE_AGE_MS: u64 = 10_000;
 
 /// A table as an object.
@@ -92,7 +93,7 @@ impl Watched {
         Self { node, server: None, seen: None }
     }
 
-    /// A row of what happened since the last look. A node that is away is looked for again each time.
+    /// A row of rates since the last reading. A node that is away is tried again each time.
     fn look(&mut self) -> Row {
         if self.server.is_none() {
             self.server = self.node.api.as_ref().and_then(|access| Server::connect(access).ok());
@@ -112,7 +113,7 @@ impl Watched {
     }
 }
 
-/// What the run that goes on says of itself.
+/// Reads the progress of the current run, if there is one.
 fn live(directory: &Path) -> Option<FleetProgress> {
     let mut text = String::new();
     fs::File::open(directory.join(LIVE_FILE)).ok()?.take(LIVE_BYTES_MAX).read_to_string(&mut text).ok()?;
@@ -120,7 +121,7 @@ fn live(directory: &Path) -> Option<FleetProgress> {
     (unix_ms().saturating_sub(live.updated_unix_ms) <= LIVE_AGE_MS).then_some(live)
 }
 
-/// Puts the workers' mean latency of the time between two looks into the rows.
+/// Puts the workers' mean latency between two readings into the rows.
 fn add_workers(rows: &mut [Row], before: Option<&FleetProgress>, now: Option<&FleetProgress>) {
     let (Some(before), Some(now)) = (before, now) else { return };
     let nothing = BTreeMap::new();

@@ -14,15 +14,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// QEMU's user networking gives every machine these, each in a network of its own.
+/// QEMU's user networking gives every machine these addresses, each in a network of its own.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
 const PREFIX_LENGTH: u8 = 24;
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 /// Devices appear soon after their modules are loaded.
 const DEVICES_WITHIN: Duration = Duration::from_secs(20);
-/// The clock is asked for so often; the quickest answer is the most exact.
+/// Number of questions for the time; the quickest answer is the most exact.
 const CLOCK_ROUNDS: usize = 9;
-/// A clock that may be more wrong than this is told of.
+/// Possible error of the clock from which a note is made.
 const CLOCK_ERROR_MAX: Duration = Duration::from_millis(5);
 /// `MODULE_INIT_COMPRESSED_FILE` of linux/module.h.
 const COMPRESSED: i32 = 4;
@@ -38,7 +38,7 @@ pub fn run() -> io::Result<()> {
     if let Err(error) = serve() {
         eprintln!("fleet: the machine has no way to its host: {error}");
     }
-    // QEMU ends at a restart. If it cannot be had, the end of the first process panics the kernel, which restarts.
+    // QEMU ends at a restart. If that fails, the end of the first process panics the kernel, which restarts.
     reboot(RebootCommand::Restart)?;
     Ok(())
 }
@@ -47,7 +47,7 @@ fn serve() -> io::Result<()> {
     mount_all()?;
     load_modules()?;
     let mut output = await_device(port)?;
-    // It can be opened once only.
+    // The device can be opened once only.
     let mut input = BufReader::new(output.try_clone()?);
     let answer = match prepare(&mut input, &mut output).and_then(|clock_error| {
         say(&mut output, &Said::Ready)?;
@@ -90,7 +90,7 @@ fn load_modules() -> io::Result<()> {
     Ok(())
 }
 
-/// Until a device is there.
+/// Waits until a device is there.
 fn await_device<T>(look: impl Fn() -> io::Result<Option<T>>) -> io::Result<T> {
     let until = Instant::now() + DEVICES_WITHIN;
     loop {
@@ -113,7 +113,7 @@ fn port() -> io::Result<Option<File>> {
     let Some(entry) = entries.find(is_port) else { return Ok(None) };
     match OpenOptions::new().read(true).write(true).open(entry.path()) {
         Ok(port) => Ok(Some(port)),
-        // Its node appears before the driver knows of it.
+        // The port's node appears before the driver knows of it.
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => Ok(None),
         Err(error) => Err(error),
     }
@@ -132,12 +132,12 @@ fn interface() -> io::Result<Option<(String, u32)>> {
     Ok(None)
 }
 
-/// Network and clock; gives how wrong the clock may be.
+/// Sets up network and clock; returns the clock's possible error.
 fn prepare(input: &mut impl BufRead, output: &mut File) -> io::Result<Duration> {
     let (name, index) = await_device(interface)?;
     netlink::configure(index, ADDRESS, PREFIX_LENGTH, GATEWAY)?;
-    // Servers of a trial cluster listen at 127.0.0.11 and so on of the host. With the machine's own loopback down these addresses are
-    // routed like any other, and QEMU connects to what it is asked for.
+    // Servers of a trial cluster listen at 127.0.0.11 and so on of the host. With the machine's own
+    // loopback down these addresses are routed like any other, and QEMU connects to them.
     fs::write(format!("/proc/sys/net/ipv4/conf/{name}/route_localnet"), "1")?;
     set_clock(input, output)
 }
@@ -184,7 +184,7 @@ fn work(
     let is_asked = Arc::new(AtomicBool::new(false));
     let asked = is_asked.clone();
     std::thread::spawn(move || {
-        // One more line, or the end, asks for the end of the run.
+        // One more line, or the end of input, ends the run.
         let _ = input.by_ref().take(64).read_line(&mut String::new());
         asked.store(true, Ordering::Relaxed);
     });

@@ -1,7 +1,7 @@
-//! The host's side of machines: it starts them, answers them, follows them, and adds up what they found.
+//! The host's side of machines: starts them, answers them, follows them, and adds up their results.
 //!
-//! Promises: a machine ends with this process, however that ends; the scratch directory is gone afterwards; what QEMU is told on its
-//! command line is no secret.
+//! Promises: a machine ends at any end of this process; the scratch directory is gone afterwards;
+//! QEMU's command line has no secret.
 
 use super::image;
 use crate::job::{Answer, Done, Job, LINE_BYTES_MAX, Process, Said, line};
@@ -23,20 +23,21 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const QEMU: &str = "qemu-system-x86_64";
 const KVM: &str = "/dev/kvm";
-/// From its start to its first question; emulation takes seconds for what a processor does at once.
+/// Timeout from a machine's start to its first question; emulation takes seconds for a processor's instant.
 const READY_WITHIN: Duration = Duration::from_secs(180);
-/// How long machines may go on after their time: their workers wait for their last operations, and the kernel ends.
+/// Time that machines may run beyond their end: their workers wait for their last operations, and the
+/// kernel ends.
 const GRACE: Duration = Duration::from_secs(90);
 /// Less than `fleet stop` waits.
 const STOPPED_WITHIN: Duration = Duration::from_secs(60);
-/// How often progress is told.
+/// Interval between reports of progress.
 const TELL: Duration = Duration::from_millis(500);
 const CONSOLE_LINES: usize = 5;
 
-/// Why machines cannot be had here; the reason is for people.
+/// Checks that machines can run here.
 ///
 /// # Errors
-/// That reason.
+/// The reason why not, for people.
 pub fn check(microvms: &Microvms) -> Result<PathBuf, String> {
     if std::env::consts::ARCH != "x86_64" {
         return Err(format!("microVMs are for x86_64, and this machine is {}", std::env::consts::ARCH));
@@ -52,10 +53,10 @@ pub fn check(microvms: &Microvms) -> Result<PathBuf, String> {
         .ok_or_else(|| format!("microVMs take {QEMU}: apt-get install qemu-system-x86"))
 }
 
-/// Does a job in machines, one for each of its processes.
+/// Runs a job in machines, one for each of its processes.
 ///
 /// # Errors
-/// Why there are no results.
+/// The reason why there are no results.
 pub fn work(
     job: &Job,
     microvms: &Microvms,
@@ -104,7 +105,7 @@ struct Size {
 }
 
 impl Size {
-    /// What the template has, for each worker of the machine.
+    /// Multiplies the template by the workers of the machine.
     fn of(template: Template, workers: usize) -> Self {
         let workers = workers.max(1);
         Self {
@@ -121,7 +122,7 @@ fn arguments(
     initramfs: &Path,
     console: &Path,
 ) -> Vec<String> {
-    // In QEMU's own lists a comma stands twice.
+    // QEMU's own lists need commas doubled.
     let path = |path: &Path| path.to_string_lossy().replace(',', ",,");
     let (accelerator, processor, append) = match microvms.accelerator {
         Accelerator::Kvm => ("kvm", "host", ""),
@@ -171,7 +172,7 @@ pub fn become_qemu(parent: u32, words: &[String]) -> io::Result<()> {
     Err(Command::new(program).args(words).exec())
 }
 
-/// What a machine said, or that it says no more.
+/// A machine's message; `None`: there are no more.
 type Event = (usize, Option<Result<Said, String>>);
 
 /// A machine that runs.
@@ -182,7 +183,7 @@ struct Machine {
     process: Process,
     child: Child,
     input: Arc<Mutex<Option<ChildStdin>>>,
-    /// What its kernel and what QEMU say.
+    /// Output of its kernel and of QEMU.
     console: PathBuf,
     errors: PathBuf,
     is_ready: bool,
@@ -199,7 +200,7 @@ struct Machines {
 impl Drop for Machines {
     fn drop(&mut self) {
         for machine in &mut self.all {
-            // It may have ended by itself.
+            // The machine may have ended by itself.
             let _ = machine.child.kill();
             let _ = machine.child.wait();
         }
@@ -287,7 +288,7 @@ fn write_to(input: &Mutex<Option<ChildStdin>>, text: &str) -> io::Result<()> {
     }
 }
 
-/// Reads what a machine says until it ends. Questions for the time are answered at once.
+/// Reads a machine's messages until it ends. Answers questions for the time at once.
 fn read(output: impl Read, number: usize, input: &Mutex<Option<ChildStdin>>, events: &mpsc::Sender<Event>) {
     let mut lines = BufReader::new(output);
     loop {
@@ -299,7 +300,7 @@ fn read(output: impl Read, number: usize, input: &Mutex<Option<ChildStdin>>, eve
         let said = match serde_json::from_str(&text) {
             Ok(Said::Clock) => {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                // A machine that ended is told of by the end of its output.
+                // The end of its output reports a machine that ended.
                 let _ = write_to(input, &format!("{}\n", since.as_nanos()));
                 continue;
             }
@@ -313,10 +314,10 @@ fn read(output: impl Read, number: usize, input: &Mutex<Option<ChildStdin>>, eve
     }
 }
 
-/// A target with an address in place of its server's name: machines ask no name server.
+/// Replaces the server's name in a target by an address: machines ask no name server.
 ///
 /// # Errors
-/// If the name has no address of IPv4.
+/// The name has no address of IPv4.
 fn resolved(target: &str) -> Result<String, String> {
     let Some((server, path)) = target.strip_prefix("smb://").and_then(|rest| rest.split_once('/')) else {
         return Err(format!("{target}: a microVM reaches files of SMB servers only"));
@@ -327,7 +328,7 @@ fn resolved(target: &str) -> Result<String, String> {
     Ok(format!("smb://{address}/{path}"))
 }
 
-/// What the host's processors did while it was measured.
+/// Use of the host's processors during the measurement.
 struct HostProcessors {
     from: SystemTime,
     to: SystemTime,
@@ -383,7 +384,7 @@ fn follow(
         processors.look();
         if asked.is_none() && is_stopped() {
             if machines.all.iter().any(|machine| !machine.is_ready) {
-                // What boots has measured nothing, and is not waited for.
+                // A machine that still boots has measured nothing: do not wait for it.
                 return Err("the run was ended before its microVMs were ready".into());
             }
             machines.all.iter().for_each(|machine| drop(machine.tell("stop\n")));

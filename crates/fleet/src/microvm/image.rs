@@ -1,6 +1,8 @@
-//! The initramfs of a machine: this program, DiskSpd, the libraries that they load, and the kernel's modules for devices that QEMU gives.
+//! The initramfs of a machine: this program, DiskSpd, the libraries that they load, and the kernel's
+//! modules for QEMU's devices.
 //!
-//! Promises: it holds no secret and no word of the job; it is made of what lies on the host, anew for each run, and never changes the host.
+//! Promises: holds no secret and nothing of the job; is made of the host's files, anew for each run,
+//! and never changes the host.
 
 use crate::state::Microvms;
 use std::collections::BTreeMap;
@@ -58,7 +60,7 @@ pub fn write(path: &Path, diskspd: &Path, modules: Option<&Path>) -> Result<(), 
     if let Some(directory) = modules {
         for (number, module) in needed_modules(directory)?.iter().enumerate() {
             let name = Path::new(module).file_name().unwrap_or_default().to_string_lossy();
-            // They are loaded in the order of their names.
+            // The guest loads modules in the order of their names.
             files.insert(format!("{MODULES}/{number:02}-{name}"), directory.join(module));
         }
     }
@@ -92,15 +94,15 @@ fn libraries(program: &Path) -> Result<Vec<String>, String> {
     let output = Command::new("ldd").arg(program).output().map_err(|error| {
         format!("ldd, which tells the libraries of a program, could not be started: {error}")
     })?;
-    // It fails for a static program, which has none.
+    // ldd fails for a static program, which has no libraries.
     listed_libraries(&String::from_utf8_lossy(&output.stdout))
         .map_err(|missing| format!("{} misses a library: {missing}", program.display()))
 }
 
-/// The absolute paths in what ldd prints.
+/// The absolute paths in ldd's output.
 ///
 /// # Errors
-/// The line of one that is not found.
+/// The line of a library that was not found.
 pub fn listed_libraries(text: &str) -> Result<Vec<String>, String> {
     if let Some(missing) = text.lines().find(|line| line.contains("not found")) {
         return Err(missing.trim().to_owned());
@@ -124,10 +126,10 @@ fn needed_modules(directory: &Path) -> Result<Vec<String>, String> {
         .map_err(|missing| format!("{} has no module {missing}", directory.display()))
 }
 
-/// As modules.dep has it (depmod(8)): each file, a colon, and the files that it needs, those first loaded last.
+/// Parses modules.dep (depmod(8)): each file, a colon, and the files that it needs, those loaded first last.
 ///
 /// # Errors
-/// The name of one that is neither there nor built in.
+/// The name of a module that is neither there nor built in.
 pub fn ordered_modules(dependencies: &str, built_in: &str) -> Result<Vec<String>, String> {
     let mut ordered: Vec<String> = Vec::new();
     for wanted in WANTED {
@@ -154,7 +156,8 @@ fn module_name(path: &str) -> String {
     file.split('.').next().unwrap_or_default().replace('-', "_")
 }
 
-/// Cuts what an ELF program does not load off its end: its sections, which debug information makes large.
+/// Cuts the part of an ELF program that is not loaded off its end: its sections, which debug
+/// information makes large.
 ///
 /// Anything that is not such a file stays as it is. Offsets are those of ELF-64, little endian.
 pub fn trim(bytes: &mut Vec<u8>) {
@@ -166,7 +169,7 @@ pub fn trim(bytes: &mut Vec<u8>) {
         let value = field.iter().rev().fold(0_u64, |value, byte| value << 8 | u64::from(*byte));
         usize::try_from(value).ok()
     };
-    // e_type: what is not a program or a library, such as a module, lives by its sections.
+    // e_type: a file that is no program or library, such as a module, lives by its sections.
     if !matches!(number(16, 2), Some(2 | 3)) {
         return;
     }
@@ -183,7 +186,7 @@ pub fn trim(bytes: &mut Vec<u8>) {
     };
     let Some(end) = end().filter(|end| *end >= 64 && *end <= bytes.len()) else { return };
     bytes.truncate(end);
-    // e_shoff, then e_shnum and e_shstrndx: there are no sections.
+    // e_shoff, then e_shnum and e_shstrndx: set to no sections.
     for field in [40..48, 60..64] {
         if let Some(field) = bytes.get_mut(field) {
             field.fill(0);
@@ -239,7 +242,7 @@ impl<W: Write> Archive<W> {
     fn file(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let above: Vec<&Path> = Path::new(name).ancestors().skip(1).collect();
         for directory in above.into_iter().rev().filter_map(Path::to_str).filter(|name| !name.is_empty()) {
-            // The kernel leaves one that is there as it is.
+            // The kernel leaves an existing directory as it is.
             self.directory(directory)?;
         }
         self.entry(name, PROGRAM, (0, 0), bytes)
@@ -297,7 +300,7 @@ kernel/drivers/net/virtio_net.ko: kernel/net/core/failover.ko kernel/drivers/vir
     fn a_program_without_its_sections_still_runs() {
         let mut bytes = fs::read("/bin/true").unwrap();
         let before = bytes.len();
-        // What debug information is: bytes at the end that no segment has.
+        // Debug information is like this: bytes at the end that no segment has.
         bytes.extend([7; 4096]);
         trim(&mut bytes);
         assert!(bytes.len() <= before, "{} of {before}", bytes.len());

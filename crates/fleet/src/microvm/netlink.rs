@@ -23,10 +23,10 @@ const RTPROT_BOOT: u8 = 3;
 const RTN_UNICAST: u8 = 1;
 const HEADER_BYTES: usize = 16;
 
-/// Gives the interface an address, brings it up, and sends everything that is not near by way of a gateway.
+/// Gives the interface an address, brings it up, and routes everything that is not near by a gateway.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn configure(index: u32, address: Ipv4Addr, prefix_length: u8, gateway: Ipv4Addr) -> io::Result<()> {
     let socket = socket(AddressFamily::NETLINK, SocketType::RAW, None)?;
     let index_bytes = index.to_ne_bytes();

@@ -11,7 +11,7 @@ fn plan<'a>(state: &'a State, profile: &'a Profile) -> Plan<'a> {
         profile,
         transport: Transport::Tcp,
         alignment_percent: 100,
-        // As long as the test's process.
+        // Lives as long as the test's process.
         owners: Box::leak(Box::new(Owners::as_made(state, &[0, 1]))),
         label: "test".into(),
         credentials: None,

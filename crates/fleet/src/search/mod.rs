@@ -1,4 +1,5 @@
-//! The search of the core workload measurement (`Start-FleetResultRun -CpuSweep`): which load to measure next, from what was measured.
+//! The search of the core workload measurement (`Start-FleetResultRun -CpuSweep`): the choice of the
+//! next load by the results so far.
 //!
 //! A run is named by its limit, in operations a second of one worker; 0 is no limit. The search goes through three parts:
 //!
@@ -20,14 +21,14 @@ use std::fmt;
 const INFILL_WINDOW_PERCENT: f64 = 8.0;
 /// The anchor search ends if its pair is closer than this.
 const ANCHOR_WINDOW_PERCENT: f64 = 2.0;
-/// A result further than this from what was asked for is a surge or a failure to scale.
+/// Deviation from the requested load from which a result is a surge or a failure to scale.
 const SCALE_WINDOW_PERCENT: f64 = 1.5;
-/// How much the anchor search asks for beyond what it got.
+/// Growth of the anchor search's next request over the last result.
 const ANCHOR_STEP: f64 = 5.0;
-/// Beyond it results only repeat themselves; a search of VMFleet's takes 8 to 20.
+/// Runs beyond which results only repeat themselves; a search of VMFleet's takes 8 to 20.
 const RUNS_MAX: usize = 64;
 
-/// Why a result is beyond what the search may build on, in the order in which the reasons are looked for.
+/// Reason why the search may not build on a result, in the order of the checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cutoff {
     #[default]
@@ -50,7 +51,7 @@ pub enum RunType {
     AnchorSearch,
 }
 
-/// VMFleet's words, which result.tsv has.
+/// VMFleet's words in result.tsv.
 const CUTOFFS: [(Cutoff, &str); 6] = [
     (Cutoff::No, "No"),
     (Cutoff::Surge, "Surge"),
@@ -86,7 +87,7 @@ impl fmt::Display for RunType {
     }
 }
 
-/// Bounds of what counts as a good result; `None`: no bound.
+/// Bounds of a good result; `None`: no bound.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Limits {
     pub cpu_percent: Option<f64>,
@@ -94,14 +95,14 @@ pub struct Limits {
     pub write_ms: Option<f64>,
 }
 
-/// What the search looks at of a result.
+/// The part of a result that the search uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Measured {
     pub run_type: RunType,
     pub cutoff: Cutoff,
     /// The limit of one worker; 0: none was set by the search.
     pub qos: u64,
-    /// Of all workers together.
+    /// IOPS of all workers together.
     pub iops: f64,
     pub cpu_percent: f64,
 }
@@ -147,13 +148,13 @@ pub struct Search {
     limits: Limits,
     results: Vec<Measured>,
     is_anchor_search: bool,
-    /// The run given last splits a gap that is closed by it, whatever its result.
+    /// Whether the last run closes the gap that it splits, with any result.
     closes: bool,
     is_closed: bool,
 }
 
 impl Search {
-    /// `results`: what an earlier search of the same keys measured, in its order.
+    /// `results`: of an earlier search of the same keys, in its order.
     pub fn new(shape: Shape, is_sweep: bool, workers: u64, limits: Limits, results: Vec<Measured>) -> Self {
         assert!(workers > 0, "a fleet has workers");
         let has_infill = results.iter().any(|result| result.run_type == RunType::Default);
@@ -165,7 +166,7 @@ impl Search {
         &self.results
     }
 
-    /// Takes a run's figures, and says by which cutoff it is beyond the search.
+    /// Takes a run's figures, and returns the cutoff that they exceed.
     pub fn record(&mut self, trial: Trial, figures: Figures) -> Cutoff {
         self.is_closed = self.closes;
         let cutoff = judge(trial.qos, self.workers, figures, self.limits);
@@ -179,7 +180,7 @@ impl Search {
         cutoff
     }
 
-    /// The run to make next. Asked again without a result in between, it gives the same answer.
+    /// The run to make next; the same again until there is a result.
     pub fn next_step(&mut self) -> Step {
         let has_baseline = self.results.iter().any(|result| result.run_type == RunType::Baseline);
         let has_anchor =
@@ -228,7 +229,7 @@ impl Search {
         (iops / self.workers as f64).round_ties_even() as u64
     }
 
-    /// By IOPS, the least first.
+    /// Results by IOPS, the least first.
     fn ordered(&self) -> Vec<Measured> {
         let mut ordered = self.results.clone();
         ordered.sort_by(|a, b| a.iops.total_cmp(&b.iops));

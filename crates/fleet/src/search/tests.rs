@@ -1,4 +1,5 @@
-//! The search against systems that are curves: what they can do, how their CPU use and latency grow, how they scatter.
+//! The search against systems that are curves: their capacity, the growth of their CPU use and latency,
+//! their scatter.
 
 use super::*;
 use crate::fit::Fit;

@@ -25,7 +25,7 @@ pub enum LargeFpdus {
 /// How a buffer for a message is best allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Of the message, as far as can be told; it may be longer after all.
+    /// Length of the message, as far as its first bytes say; it may be longer after all.
     pub len_bytes: usize,
     /// Which byte of it begins a page, if it is long: the payload behind the headers, best.
     pub aligned_at: usize,
@@ -47,23 +47,26 @@ pub struct Config {
     pub large_fpdus: LargeFpdus,
     /// MPA revision to begin with: 2, or 1 after a peer closed on 2.
     pub revision: u8,
-    /// Offered as initiator; as responder, what an offered one is answered with.
+    /// Offered as initiator; as responder, the answer to an offered one.
     pub extension: Option<Extension>,
     /// As initiator of an SMB Direct connection: put the read depths into private data too (MS-SMBD section 6.1).
     pub legacy_depths: bool,
     /// As initiator: how long the first FPDU is held back after the reply. siw of Linux 6.1 sends its reply before it can receive, and
     /// never looks again at an FPDU that came too soon; 20 ms are enough even for an emulated one.
     pub first_send_delay: Duration,
-    /// With a CRC, what [`Connection::poll_transmit`] gives at a time ends after about so many bytes that it had to look at for it: they are
-    /// still in the processor's cache when they are sent then.
+    /// With a CRC, bytes that [`Connection::poll_transmit`] gives at a time, about, if it had to read them
+    /// for it: they are still in the processor's cache when they are sent then.
     pub summed_bytes_max: usize,
-    /// With a CRC, what is planned to be received in place at a time is about so much: it is still in the processor's cache when it is looked at.
+    /// With a CRC, bytes planned to be received in place at a time, about: they are still in the
+    /// processor's cache when they are checked.
     pub planned_summed_bytes_max: usize,
-    /// Says of a message, by its first bytes, how its buffer is best allocated as it comes.
+    /// Returns, from a message's first bytes, how its buffer is best allocated as it comes.
     pub receive_shape: Option<ShapeOf>,
-    /// Sends and Writes that succeeded one after the other are told by one completion, which is the last one's, with the bytes of all.
+    /// Whether Sends and Writes that succeeded one after the other share one completion: the last one's,
+    /// with the bytes of all.
     pub tells_sent_together: bool,
-    /// A payload is received straight into its place only if at least so much of its message is still to come.
+    /// A payload is received straight into its place only if at least this many bytes of its message are
+    /// still to come.
     pub planned_bytes_min: usize,
     pub domain: DomainId,
     pub stream: StreamId,
@@ -96,7 +99,7 @@ impl Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Agreed {
     pub crc: bool,
-    /// The peer asked for markers in what it is sent.
+    /// The peer asked for markers in the stream that it receives.
     pub markers: bool,
     pub revision: u8,
     pub inbound_read_depth: u16,

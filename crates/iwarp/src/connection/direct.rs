@@ -1,12 +1,13 @@
 //! Receives straight into registered memory or a posted receive: which bytes of the stream belong where, as far as can be said before
 //! they come.
 //!
-//! The FPDU under way is known: its header was checked. The bytes behind it are expected to be further FPDUs of the same message, as long as it
-//! is, or behind the first of a Send as those of the last message were, at the places that continue it. They are received as if they
-//! were there, and each is then checked like any other; if one is not what was expected, everything from there on is taken out and
-//! goes the ordinary way. A place is only expected if bytes that turn out to be something else do no harm: in the sink of our own
-//! read before it is complete, in room of unspecified content that the peer may write, and in the receive that a Send fills, as far as
-//! the message's first bytes tell its length.
+//! The FPDU under way is known: its header was checked. The bytes behind it are expected to be further
+//! FPDUs of the same message, as long as it is, or, behind the first of a Send, as those of the last
+//! message were, at the places that continue it. They are received as if they were there, and each is
+//! then checked like any other. If one is not as expected, everything from there on is taken out and
+//! goes the ordinary way. A place is only expected if wrong bytes there do no harm: in the sink of our
+//! own read before it is complete, in memory of unspecified content that the peer may write, and in the
+//! receive that a Send fills, as far as the message's first bytes give its length.
 
 use super::receive::{DIRECT_BYTES_MIN, DirectTarget};
 use super::receiver::Direct;
@@ -18,7 +19,8 @@ use crate::framing::{LENGTH_BYTES, trailer_bytes};
 /// Most bytes of payload in one plan.
 const PAYLOAD_BYTES_MAX: usize = 2 << 20;
 
-/// Most pieces of one plan, whatever length of FPDUs a peer has us expect: less than the vectors of one receive.
+/// Most pieces of one plan, for any length of FPDUs that the peer's past ones lead us to expect: less
+/// than the vectors of one receive.
 const PIECES_MAX: usize = 512;
 
 /// The next bytes of the stream.
@@ -60,7 +62,7 @@ impl Connection {
             return None;
         }
         let payload_bytes = self.receiver.further_bytes(&direct.header, direct.payload_bytes());
-        // A CRC is made of what is still in the processor's cache.
+        // A CRC is made of bytes that are still in the processor's cache.
         let summed = if self.agreed.crc { self.config.planned_summed_bytes_max } else { usize::MAX };
         let most = summed.min(PAYLOAD_BYTES_MAX);
         // Whole FPDUs: a part of one would not be what is expected.
@@ -140,8 +142,8 @@ impl Connection {
         }
     }
 
-    /// The first `count` bytes that `plan` describes have come: payload lies in `payload`, the lent bytes, and the rest in
-    /// `between`, piece after piece; what comes after the last piece is in `between` too.
+    /// Handles the first `count` bytes that `plan` describes: payload lies in `payload`, the lent bytes,
+    /// and the rest in `between`, piece after piece; bytes after the last piece are in `between` too.
     pub fn handle_planned(
         &mut self,
         plan: &Plan,
@@ -151,7 +153,7 @@ impl Connection {
         memory: &mut Memory,
         now: Monotonic,
     ) {
-        // Without a plan all of it is between.
+        // Without a plan all bytes lie between.
         let Some(target) = plan.target else { return self.handle_input(&between[..count], memory, now) };
         self.give_back(target, payload, memory);
         if matches!(self.state, State::Terminating | State::Closed) {
@@ -166,10 +168,12 @@ impl Connection {
                     let expected = DirectTarget { target, at, len_bytes };
                     if here > 0 && self.direct_target() != Some(expected) {
                         if target == Target::Posted && self.receiver.send_sequence() != send {
-                            // The message was shorter than its first bytes told, and has left with what came behind it.
+                            // The message was shorter than its first bytes announced, and has left with the
+                            // bytes behind it.
                             return self.terminate(TerminateCode::DDP_UNTAGGED_TOO_LONG.into(), now);
                         }
-                        // All of it is taken out before any of it is placed: a placement could meet bytes that still lie there.
+                        // All bytes are taken out before any are placed: a placement could meet bytes that
+                        // still lie there.
                         match self.unplaced(&plan.pieces[nth..], target, &between[from..], left, memory) {
                             Some(rest) => self.handle_input(&rest, memory, now),
                             None => self.terminate(TerminateCode::DDP_TAGGED_STAG.into(), now),

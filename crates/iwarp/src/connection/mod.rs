@@ -39,7 +39,7 @@ use types::Monotonic;
 
 /// How long a responder waits for the request, and an accepted one for the first FPDU.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long an initiator waits for the reply: what siw waits too, so an owner has to accept sooner.
+/// Time that an initiator waits for the reply, as siw does: an owner has to accept sooner.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a terminated stream waits for its last bytes to leave.
 pub const TERMINATE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -138,7 +138,7 @@ pub enum Event {
         private_data: Vec<u8>,
     },
     Completion(Completion),
-    /// The stream ends with an error, found here or told by the peer.
+    /// The stream ends with an error, found here or reported by the peer.
     Terminated {
         by_peer: bool,
         code: TerminateCode,
@@ -196,7 +196,7 @@ pub struct Connection {
     hold_until: Option<Monotonic>,
     start: Start,
     receiver: Receiver,
-    /// Longest Send message that is taken, whatever its receive has room for.
+    /// Longest Send message that is taken, even if its receive has space for more.
     receive_bytes_max: usize,
     transmitter: Transmitter,
     markers: Markers,
@@ -471,8 +471,8 @@ impl Connection {
         self.start.has_frame() || self.transmitter.has_work()
     }
 
-    /// Asks for what the next message and its answer need and the connection only points to ([`sys::prefetch`]); the connection itself is
-    /// looked at for that.
+    /// Prefetches memory that the next message and its answer need and the connection only points to
+    /// ([`sys::prefetch`]); the connection itself is read for that.
     pub fn prefetch(&mut self) {
         self.receiver.prefetch();
         self.transmitter.prefetch();
@@ -484,7 +484,8 @@ impl Connection {
         !self.events.is_empty()
     }
 
-    /// Hands on the completions at the front of what happened, as they lie there: `each` takes out of them what it needs.
+    /// Hands on the completions at the front of the event queue, in place: `each` takes what it needs out
+    /// of them.
     #[inline]
     pub fn take_completions(&mut self, mut each: impl FnMut(&mut Completion)) {
         let mut count = 0;
@@ -570,7 +571,7 @@ impl Connection {
         }
     }
 
-    /// The same of a Send that succeeded: seldom is a completion made for it.
+    /// Completes a Send that succeeded: seldom is a completion made for it.
     #[inline]
     fn push_sent(&mut self, id: WorkId, len_bytes: usize) {
         if !self.joins_sent(id, CompletionKind::Send, len_bytes) {
@@ -579,7 +580,7 @@ impl Connection {
         }
     }
 
-    /// Adds what was sent to the last completion, if that is of such and they are told together.
+    /// Adds sent bytes to the last completion, if that is of such and they share one.
     #[inline]
     fn joins_sent(&mut self, id: WorkId, kind: CompletionKind, len_bytes: usize) -> bool {
         match self.events.back_mut() {
@@ -605,7 +606,7 @@ impl From<TerminateCode> for Failure {
     }
 }
 
-/// The Terminate code of a refused tagged placement: DDP's own, but for access rights, which are RDMAP's.
+/// The Terminate code of a refused tagged placement: DDP's own, except for access rights, which are RDMAP's.
 fn tagged_code(error: MemoryError) -> TerminateCode {
     match error {
         MemoryError::Stag | MemoryError::Busy => TerminateCode::DDP_TAGGED_STAG,

@@ -12,7 +12,7 @@ pub(super) struct Posted {
     pub id: WorkId,
     pub len_bytes: usize,
     pub room: Room,
-    /// Of the message that fills it, as far as its first bytes told; zero: not known.
+    /// Length of the message that fills it, as announced by its first bytes; zero: not known.
     pub told_bytes: usize,
     pub count: usize,
 }
@@ -21,13 +21,14 @@ pub(super) enum Room {
     Buffer(BufMut),
     /// Allocated when a message begins to arrive: a connection that waits costs next to nothing.
     Later,
-    /// The kernel fills it ([`Connection::plan_receive`]): so many bytes.
+    /// The kernel fills this many bytes ([`Connection::plan_receive`]).
     Lent(usize),
 }
 
 impl Posted {
-    /// Room for the first `end` bytes of a message; `None` if it is longer than the receive, or than `bytes_max`. `whole_bytes`: all of it, if
-    /// its first segment is the last; `shape`: what its first bytes say.
+    /// Makes a buffer for the first `end` bytes of a message; `None` if it is longer than the receive, or
+    /// than `bytes_max`. `whole_bytes`: the message's length, if its first segment is the last; `shape`:
+    /// what its first bytes say.
     pub fn make_room(
         &mut self,
         end: usize,
@@ -50,7 +51,7 @@ impl Posted {
                 let aligned_at = if pays { shape.aligned_at } else { 0 };
                 self.room = Room::Buffer(BufMut::with_aligned(needed_bytes, aligned_at));
             }
-            // It is longer than its first bytes said.
+            // The message is longer than its first bytes announced.
             Room::Buffer(short) => {
                 // Planned bytes lie behind those that are filled.
                 let mut whole = BufMut::for_overwrite(len_bytes);

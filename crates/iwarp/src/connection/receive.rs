@@ -11,17 +11,19 @@ use crate::crc::Crc32c;
 use crate::ddp::{self, AtomicRequest, Header, Opcode, ReadRequest};
 use crate::framing::{Framed, LENGTH_BYTES, fpdu_bytes, frame, pad_bytes, trailer_bytes};
 
-/// From this many bytes still to come on, what has come of a payload is placed, not staged.
+/// If at least this many bytes are still to come, the part of a payload that has come is placed, not
+/// staged.
 pub const DIRECT_BYTES_MIN: usize = 16 * 1024;
 /// The part of an FPDU of at least this length that has come is placed, not staged.
 const LONG_FPDU_BYTES: usize = 2 * DIRECT_BYTES_MIN;
-/// A message that shares the memory it was received in keeps no more of it than so many times its own length: a header of SMB2 (64 bytes)
-/// may keep the 32 KiB of an ordinary receive, a READ's answer of half a KiB the 256 KiB of a large one.
+/// A message that shares the memory it was received in keeps at most this many times its own length: a
+/// header of SMB2 (64 bytes) may keep the 32 KiB of an ordinary receive, a READ's answer of half a KiB
+/// the 256 KiB of a large one.
 const RETAINED_TIMES_MAX: usize = 512;
 /// Staging that an idle connection may keep.
 const STAGED_BYTES_IDLE: usize = 4096;
 
-/// A receive that a message has filled, but for what there is to say of it.
+/// A receive that a message has filled, before its details are known.
 const RECEIVED: Event =
     Event::Completion(Completion::new(WorkId(0), CompletionKind::Receive, WorkStatus::Success));
 
@@ -52,7 +54,7 @@ impl Connection {
         self.handle_bytes(input.get(..len_bytes).unwrap_or_default(), Some(input), memory, now);
     }
 
-    /// `input`: what holds the bytes, if that may be shared.
+    /// `input`: the buffer that holds the bytes, if it may be shared.
     fn handle_bytes(&mut self, mut bytes: &[u8], input: Option<&Buf>, memory: &mut Memory, now: Monotonic) {
         self.counters.received_bytes += bytes.len() as u64;
         while !bytes.is_empty() && !matches!(self.state, State::Terminating | State::Closed) {
@@ -341,7 +343,7 @@ impl Connection {
                 self.transmitter.push_inbound(InboundRead::Read { request, at: 0 });
                 Ok(true)
             }
-            // A peer may do without: what it sends is an ordinary message then.
+            // A peer may do without one: its first message is an ordinary one then.
             _ => Ok(false),
         }
     }
@@ -440,8 +442,8 @@ impl Connection {
         self.finish_send(header, payload.len(), memory)
     }
 
-    /// Delivers a short message that came whole and ends no registration: most are so. `false`: it is none, or it breaks a rule, which is
-    /// the business of [`Self::check_send`].
+    /// Delivers a short message that came whole and ends no registration, as most do. `false`: it is no
+    /// such message, or it breaks a rule, which [`Self::check_send`] handles.
     fn take_short_send(&mut self, header: Header, payload: &[u8], input: Option<&Buf>) -> bool {
         let Header::Untagged { opcode, last: true, sequence, message_offset: 0, .. } = header else {
             return false;
@@ -466,7 +468,7 @@ impl Connection {
             .filter(|input| input.retained_bytes() <= payload.len() * RETAINED_TIMES_MAX)
             .and_then(|input| input.view_of(payload));
         let buffer = shared.unwrap_or_else(|| Buf::from(payload));
-        // Filled in if it stays: what was just written in small parts is slow to move.
+        // Filled in if it stays: memory just written in small parts is slow to move.
         if let Event::Completion(received) = self.events.push_back_mut(RECEIVED) {
             (received.id, received.len_bytes) = (id, payload.len());
             received.buffer = Some(buffer);
@@ -475,8 +477,8 @@ impl Connection {
         true
     }
 
-    /// Checks a segment of a Send against the posted receive and against the message it continues: where it goes there, and that there
-    /// is room for it. `first`: what is there of its payload.
+    /// Checks a segment of a Send against the posted receive and against the message it continues: its
+    /// place there, and that there is space for it. `first`: the bytes of its payload that have come.
     fn check_send(&mut self, header: Header, len_bytes: usize, first: &[u8]) -> Result<usize, Failure> {
         let Header::Untagged { last, sequence, message_offset, .. } = header else {
             return Err(TerminateCode::RDMAP_OPCODE.into());

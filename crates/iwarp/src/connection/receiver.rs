@@ -1,4 +1,4 @@
-//! The state of the way in: posted receives, the segment under way, what is staged.
+//! State of the way in: posted receives, the segment under way, staged bytes.
 
 use super::posted::{Posted, Room};
 use super::*;
@@ -57,7 +57,7 @@ pub(super) struct Receiver {
     pub(super) send_sequence: u32,
     pub(super) read_sequence: u32,
     pub(super) atomic_sequence: u32,
-    /// A tagged write under way must go on exactly here.
+    /// A tagged write under way must continue exactly here.
     pub(super) write_under_way: Option<(Stag, u64)>,
 }
 
@@ -147,7 +147,7 @@ impl Receiver {
         }
     }
 
-    /// Bytes of the Send message under way that come behind the first `end`, as far as that is known and there is room.
+    /// Bytes of the Send message under way that come behind the first `end`, as far as that is known and there is space.
     pub(super) fn sent_bytes_after(&self, end: usize) -> usize {
         let told = self.posted.front().filter(|posted| matches!(posted.room, Room::Buffer(_)));
         told.map_or(0, |posted| posted.told_bytes.saturating_sub(end))

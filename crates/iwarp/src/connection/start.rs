@@ -1,4 +1,4 @@
-//! The start-up phase: requests, replies, and what the two ends agree on by them.
+//! The start-up phase: requests, replies, and the agreement of the two ends by them.
 
 use super::config::{Agreed, Config, CrcPolicy, LargeFpdus};
 use super::{PostError, Role};
@@ -7,7 +7,8 @@ use crate::{TerminateCode, framing};
 
 /// Read depth used towards a peer that says nothing of it.
 const DEPTH_UNSAID: u16 = 1;
-/// A peer that asks for more inbound reads than were offered gets at most this many; siw asks for 128 whatever it was told.
+/// A peer that asks for more inbound reads than were offered gets at most this many; siw always asks
+/// for 128.
 const DEPTH_CONCEDED_MAX: u16 = 128;
 
 /// The start-up frames of one end. It judges the peer's and makes our own; when the connection changes its state is the
@@ -32,7 +33,7 @@ pub(super) enum Reply {
         /// The responder listens for FPDUs before it replies, as all do that know our extension.
         listens: bool,
         private_data: Vec<u8>,
-        /// The reason to end the stream, now that FPDUs may tell it.
+        /// Reason to end the stream, now that FPDUs can carry it.
         unfit: Option<TerminateCode>,
     },
 }
@@ -171,7 +172,7 @@ impl Start {
     }
 }
 
-/// Initiator: judges the reply once it is whole. Returns the bytes used and what the reply says.
+/// Initiator: judges the reply once it is whole. Returns the bytes used and the outcome.
 ///
 /// # Errors
 /// The TCP connection has to be closed without a word.
@@ -188,7 +189,7 @@ pub(super) fn parse_reply(config: &Config, bytes: &[u8]) -> Result<Option<(usize
     if frame.reject {
         return Ok(Some((used, Reply::Rejected { private_data })));
     }
-    // An enhanced answer comes to an enhanced request and to no other.
+    // Only an enhanced request gets an enhanced answer.
     if frame.enhanced.is_some() && config.revision < 2 {
         return Err(());
     }
@@ -263,7 +264,8 @@ fn answer(asked: Enhanced, inbound: u16, outbound: u16) -> Enhanced {
     block
 }
 
-/// Returns the (inbound, outbound) read depths: what the peer serves bounds what we ask, and our own wish bounds the rest.
+/// Returns the (inbound, outbound) read depths: the peer's offer bounds our requests, and our own wish
+/// bounds the rest.
 fn depths(config: &Config, enhanced: Option<Enhanced>, legacy: Option<LegacyDepths>) -> (u16, u16) {
     let (inbound, outbound) = (config.inbound_read_depth, config.outbound_read_depth);
     let bound = |peer: u16, own: u16| if peer == DEPTH_NO_NEGOTIATION { own } else { own.min(peer) };

@@ -10,13 +10,14 @@ use crate::framing::{Cut, Head, Outgoing, Place};
 /// Payload of a large FPDU: a multiple of pages and sectors below the longest ULPDU.
 const LARGE_PAYLOAD_BYTES: usize = 61_440;
 
-/// Of FPDUs that are cut as their Sends are posted, at most so many bytes and one FPDU more.
+/// FPDUs are cut as their Sends are posted, up to this many bytes and one FPDU more.
 const CUT_BYTES_MAX: usize = 512 << 10;
 
-/// A Send that is longer than this is cut only when it leaves: what its CRC is made of is to be in the processor's cache then.
+/// A Send that is longer than this is cut only when it leaves: the bytes of its CRC should be in the
+/// processor's cache then.
 const CUT_MESSAGE_BYTES_MAX: usize = 68 << 10;
 
-/// FPDUs for whose description an idle connection keeps room.
+/// FPDUs for whose description an idle connection keeps space.
 const SPARE_FPDUS_MAX: usize = 192;
 
 pub(super) enum Work {
@@ -109,7 +110,7 @@ enum Address {
 
 enum Origin {
     Work(u64),
-    /// It keeps the region that the peer reads busy.
+    /// A Read response, which keeps the region that the peer reads busy.
     Response {
         source: Stag,
     },
@@ -348,7 +349,7 @@ const fn send_opcode(flags: SendFlags) -> Opcode {
     }
 }
 
-/// Payload that an FPDU takes beside a head of so many bytes: whole words, so that only a message's last FPDU is padded.
+/// Payload that an FPDU takes beside a head of this many bytes: whole words, so that only a message's last FPDU is padded.
 const fn payload_room(room: usize, head_bytes: usize) -> usize {
     (room & !3).saturating_sub(head_bytes.next_multiple_of(4))
 }
@@ -393,8 +394,8 @@ impl Connection {
         }
     }
 
-    /// As [`Self::poll_transmit`]: `send` is shown the FPDUs where they lie, and says how many bytes TCP took. It is not asked for start-up
-    /// frames, a Terminate and what has markers, which are all rest.
+    /// As [`Self::poll_transmit`]: `send` is shown the FPDUs in place, and says how many bytes TCP took.
+    /// Start-up frames, a Terminate and FPDUs with markers are not shown to it; they are rest.
     pub fn transmit(
         &mut self,
         memory: &mut Memory,
@@ -500,12 +501,12 @@ impl Connection {
             && transmitter.current.is_none()
             && transmitter.inbound.is_empty()
             && self.state == State::Established;
-        // The rest waits uncut until the owner can send: what is cut counts as sent.
+        // The rest waits uncut until the owner can send: cut FPDUs count as sent.
         let Cut { len_bytes, summed_bytes } = transmitter.cut;
         if !is_first || len_bytes >= CUT_BYTES_MAX || summed_bytes >= self.config.summed_bytes_max {
             return false;
         }
-        // Only now: what an FPDU takes is agreed in the negotiation, before which a Send may be posted.
+        // Only now: the size of an FPDU is agreed in the negotiation, and a Send may be posted before that.
         let (crc, room) = (self.sums_frames(), self.room(ddp::UNTAGGED_HEADER_BYTES));
         let body_bytes = payload.len();
         if head.len() > room || body_bytes > CUT_MESSAGE_BYTES_MAX.max(payload_room(room, head.len())) {
@@ -562,7 +563,7 @@ impl Connection {
         }
     }
 
-    /// Payload of one FPDU, with what stands before it.
+    /// Payload of one FPDU, with the message's head before it.
     fn room(&self, header_bytes: usize) -> usize {
         (self.agreed.ulpdu_bytes_max - header_bytes).min(LARGE_PAYLOAD_BYTES)
     }

@@ -14,7 +14,7 @@ use types::Monotonic;
 
 pub const DOMAIN: DomainId = DomainId(1);
 pub const STREAM: StreamId = StreamId(7);
-/// Room behind a plan's last payload.
+/// Space behind a plan's last payload.
 const BEHIND_BYTES: usize = 512;
 
 pub struct End {
@@ -186,7 +186,7 @@ impl Pair {
         } else {
             (&mut self.server, &mut self.client)
         };
-        // TCP takes all, nothing or a part of what it is offered.
+        // TCP takes all, nothing or a part of the offered bytes.
         let takes = [usize::MAX, 0, 1, 100, 5000][self.next_take % 5];
         self.next_take += 1;
         let mut bytes = Vec::new();

@@ -1,11 +1,11 @@
-//! Foundings that cannot come to their end, with a state in redb and a real etcd where there is one.
+//! Foundings that cannot complete, with a state in redb and a real etcd if there is one.
 
 use super::*;
-use cluster::{CarryError, Moved};
+use etcd::{CarryError, EtcdState, Moved};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Tells its version, and does not run: as on a full disk, or where it is not let.
+/// Prints its version, and does not run: as on a full disk, or without permission.
 const ENDS: &str =
     r#"if [ "$1" = --version ]; then echo "etcd Version: 3.4.23"; else echo no space >&2; exit 1; fi"#;
 pub(super) const RUNS: &str = r#"exec etcd "$@""#;
@@ -66,7 +66,7 @@ impl Founder {
         self.server.rest.stays.load(Ordering::SeqCst)
     }
 
-    /// As if the server had died when its identity was written, and nothing else.
+    /// As if the server had died right after its identity was written.
     async fn dies_while_founding(&self, name: &str) {
         let (state, _) = self.open().unwrap();
         state.write(&disk(1, 1, DiskState::Healthy), 0).unwrap();
@@ -75,13 +75,16 @@ impl Founder {
         assert!(self.identity().unwrap().is_founding());
     }
 
-    /// It is the single server that it was, with its disk on record and nothing of the founding.
+    /// Asserts the single server of before, with its disk on record and nothing of the founding.
     fn is_single(&self, state: &State, engine: &Arc<dyn Engine>) {
         assert!(self.identity().is_none());
-        assert_eq!((state.etcd().is_none(), engine.view(&Ok(Vec::new()), &[]).name), (true, "redb".into()));
+        assert_eq!(
+            (EtcdState::of(state).is_none(), engine.view(&Ok(Vec::new()), &[]).name),
+            (true, "redb".into())
+        );
         let keys: Vec<String> = state.dump().unwrap().entries.into_iter().map(|(key, _)| key).collect();
         assert_eq!(keys, [disk(1, 1, DiskState::Healthy).key()]);
-        state.commit(cluster::Transaction::default()).unwrap();
+        state.commit(records::Transaction::default()).unwrap();
     }
 }
 
@@ -95,7 +98,7 @@ pub(super) fn create(
 }
 
 pub(super) fn has_etcd() -> bool {
-    let has = cluster::etcd::process::version_of(None).is_ok();
+    let has = etcd::process::version_of(None).is_ok();
     if !has {
         eprintln!("left out: there is no etcd");
     }
@@ -114,9 +117,9 @@ async fn with_anothers_etcd() -> (Founder, State, Arc<dyn Engine>, Founder) {
     let second = Founder::new(ENDS);
     let other = OtherEtcd {
         endpoints: identity.facts.endpoints.clone(),
-        authority: file(cluster::identity::AUTHORITY),
-        certificate: file(cluster::identity::CERTIFICATE),
-        key: file(cluster::identity::KEY),
+        authority: file(crate::identity::AUTHORITY),
+        certificate: file(crate::identity::CERTIFICATE),
+        key: file(crate::identity::KEY),
     };
     let places = EnginePlaces { other, ..second.places.clone() };
     (first, state, engine, Founder { places, ..second })
@@ -138,7 +141,7 @@ async fn etcd_that_does_not_run_leaves_the_single_server_and_the_next_founding_i
         founder.is_single(&state, &engine);
         let told = tokio::time::timeout(Duration::from_millis(50), control.restart().notified_owned()).await;
         assert!(told.is_err(), "it serves on, and does not start again");
-        // As a founding of before may have left it.
+        // As an earlier founding may have left it.
         state.write(&Moved { cluster: "C".into() }, 0).unwrap();
     }
     if !has_etcd() {
@@ -147,7 +150,7 @@ async fn etcd_that_does_not_run_leaves_the_single_server_and_the_next_founding_i
     founder.has_program(RUNS);
     let view = create(&control, "C").await.unwrap();
     assert_eq!((view.name.as_deref(), view.engine.name.as_str()), (Some("C"), "etcd"));
-    assert!(state.etcd().is_some() && !founder.identity().unwrap().is_founding());
+    assert!(EtcdState::of(&state).is_some() && !founder.identity().unwrap().is_founding());
     assert_eq!(state.list::<DiskRecord>().unwrap().len(), 1);
 }
 
@@ -170,7 +173,7 @@ async fn a_founding_behind_the_move_is_not_taken_back_and_is_not_told_to_be_done
     assert_eq!(founder.stays(), 0);
     drop((control, state));
     let (state, _engine) = founder.open().unwrap();
-    assert!(state.etcd().is_some() && founder.identity().is_some());
+    assert!(EtcdState::of(&state).is_some() && founder.identity().is_some());
     assert_eq!(state.list::<DiskRecord>().unwrap().len(), 1);
 }
 
@@ -219,7 +222,7 @@ async fn a_name_that_anothers_etcd_has_is_refused_and_nothing_is_changed() {
     assert_eq!(theirs.dump().unwrap().entries, before);
     // Another one is free, in the same etcd.
     create(&control, "D").await.unwrap();
-    assert!(state.etcd().is_some());
+    assert!(EtcdState::of(&state).is_some());
     assert_eq!(theirs.dump().unwrap().entries, before);
 }
 
@@ -244,7 +247,7 @@ async fn a_founder_never_takes_the_records_of_another_cluster_for_its_own() {
         founder.is_single(&state, &engine);
         assert_eq!(theirs.dump().unwrap().entries, before);
         drop((state, engine));
-        // Behind the founding there is no way back: it says so, and writes nothing.
+        // After the founding there is no way back: the server says so, and writes nothing.
         let (state, _) = founder.open().unwrap();
         let control = founder.control(&state, Arc::new(NoEngine));
         create(&control, "C").await.unwrap();

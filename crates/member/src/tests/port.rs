@@ -1,7 +1,9 @@
-//! Who may keep the cluster's port busy, and who may guess.
+//! Limits on connections that keep the cluster's port busy, and on guesses of tokens.
 
 use super::*;
+use crate::asking::have_done;
 use crate::guesses::GUESSES_MAX;
+use crate::listener::Host;
 use crate::tls::member_name;
 use tokio::io::AsyncReadExt;
 use tokio_rustls::TlsConnector;
@@ -71,7 +73,7 @@ async fn what_a_witness_hands_on_is_not_carried_out() {
     join(&witness, &token).await.unwrap();
     let tls = Arc::new(tls::asking(&Identity::open(witness.data.path()).unwrap().unwrap()).unwrap());
     let (method, path) = ("DELETE".into(), "/api/v1/volumes/data".into());
-    let errand = Ask::Errand(cluster::wire::Errand { method, path, body: Secret(String::new()), by: None });
+    let errand = Ask::Errand(crate::wire::Errand { method, path, body: Secret(String::new()), by: None });
     let told = ask(tls.clone(), first.address(), &errand, PATIENCE).await;
     assert!(matches!(&told, Err(AskError::Refused(why)) if why.contains("witness")), "{told:?}");
     assert!(matches!(ask(tls, first.address(), &Ask::Facts, PATIENCE).await, Ok((Tell::Facts(_), _))));
@@ -89,4 +91,102 @@ async fn a_port_that_takes_connections_and_says_nothing_costs_a_long_question_se
         matches!(asked, Err(AskError::Silent { within, .. }) if within == crate::asking::REACH_TIMEOUT),
         "{asked:?}"
     );
+}
+
+/// A server that has stopped to answer: nothing at all, or no errands.
+#[derive(Default)]
+struct Stuck {
+    proves: AtomicBool,
+    errands: AtomicUsize,
+}
+
+impl Host for Stuck {
+    fn is_member(&self, _: Fingerprint) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
+        Box::pin(async { true })
+    }
+
+    fn answer(
+        &self,
+        _: SocketAddr,
+        _: Option<Fingerprint>,
+        question: Ask,
+    ) -> Pin<Box<dyn Future<Output = Tell> + Send + '_>> {
+        let proves = self.proves.load(Ordering::SeqCst);
+        match question {
+            Ask::Standing if proves => {
+                Box::pin(async { Tell::Standing { is_member: true, removed_unix_s: None } })
+            }
+            Ask::Errand(_) => {
+                self.errands.fetch_add(1, Ordering::SeqCst);
+                Box::pin(std::future::pending())
+            }
+            _ => Box::pin(std::future::pending()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_answers_nothing_is_told_of_no_change_and_one_that_dies_may_have_made_it() {
+    let (first, second) = (Server::new("node-1"), Server::new("node-2"));
+    let control = first.found("C").await;
+    let token = control.new_token().await.unwrap().token;
+    join(&second, &token).await.unwrap();
+    let stuck = Arc::new(Stuck::default());
+    let other = Server { state: first.state.clone(), ..second };
+    let credentials = other.start().credentials().unwrap();
+    other.port.set_nonblocking(true).unwrap();
+    let port = tokio::net::TcpListener::from_std(other.port.try_clone().unwrap()).unwrap();
+    let _serving = tokio::spawn(serve(port, credentials, stuck.clone()));
+    let node = nodes::member_named(&first.state, "node-2").unwrap().unwrap().value;
+    let tls = || Arc::new(tls::asking(&Identity::open(first.data.path()).unwrap().unwrap()).unwrap());
+    let (method, path) = ("DELETE".to_owned(), "/api/v1/volumes/data".to_owned());
+    let change = crate::wire::Errand { method, path, body: Secret(String::new()), by: None };
+    let change = Ask::Errand(change);
+    let moment = Duration::from_millis(300);
+
+    let unanswered = have_done(tls(), &node, &change, (moment, PATIENCE)).await.unwrap_err();
+    assert!(unanswered.is_untold && matches!(unanswered.error, AskError::Silent { .. }), "{unanswered:?}");
+    assert_eq!(stuck.errands.load(Ordering::SeqCst), 0);
+    stuck.proves.store(true, Ordering::SeqCst);
+    let unanswered = have_done(tls(), &node, &change, (PATIENCE, moment)).await.unwrap_err();
+    assert!(!unanswered.is_untold && matches!(unanswered.error, AskError::Silent { .. }), "{unanswered:?}");
+
+    let asked = Errand { method: "GET".into(), path: "/api/v1/volumes/v/quotas".into(), body: String::new() };
+    let message = control.send("node-2".into(), asked).await.unwrap_err().message;
+    assert!(message.contains("'node-2'") && message.contains("did not answer in"), "{message}");
+
+    let seen = stuck.errands.load(Ordering::SeqCst);
+    let errand = Errand { method: "PATCH".into(), path: "/api/v1/volumes/data".into(), body: "{}".into() };
+    let dies = async {
+        while stuck.errands.load(Ordering::SeqCst) == seen {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        first.rest.lives.lock().unwrap().insert(NodeId(2), false);
+    };
+    let (sent, ()) = tokio::join!(control.send("node-2".into(), errand), dies);
+    let message = sent.unwrap_err().message;
+    assert!(message.contains("not known") && message.contains("went down"), "{message}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_removed_while_it_runs_ends_its_service() {
+    let (first, second) = (Server::new("node-1"), Server::new("node-2"));
+    let control = first.found("C").await;
+    let token = control.new_token().await.unwrap().token;
+    join(&second, &token).await.unwrap();
+    let second = Server { state: first.state.clone(), key: first.key.clone(), ..second };
+    let other = second.start();
+    let restart = other.restart();
+    let keeping = tokio::spawn(keep(other.clone()));
+    let begun = async {
+        while other.last_read().is_none() {
+            tokio::time::sleep(Duration::from_millis(5)).await
+        }
+    };
+    tokio::time::timeout(PATIENCE, begun).await.expect("it looks");
+    let moment = Duration::from_millis(50);
+    assert!(tokio::time::timeout(moment, restart.notified()).await.is_err(), "it is a member");
+    control.remove_node("node-2".into()).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(60), restart.notified()).await.expect("it ends its service");
+    keeping.abort();
 }

@@ -2,14 +2,15 @@
 
 use super::founding::{Founder, RUNS, create, has_etcd};
 use super::*;
-use cluster::accounts::Accounts;
-use cluster::authority::{Authority, NodeKey, is_good};
-use cluster::clock::unix_now_s;
+use etcd::EtcdState;
+use records::accounts::Accounts;
+use records::clock::unix_now_s;
+use trust::authority::{Authority, NodeKey, is_good};
 
 /// For etcd's elections, and for a member that catches up, on a loaded machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Does on another thread what blocks, so that the servers go on meanwhile.
+/// Runs blocking work on another thread, so that the servers go on meanwhile.
 async fn off<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(work).await.unwrap()
 }
@@ -95,7 +96,7 @@ async fn a_member_that_lost_its_data_or_was_removed_is_made_anew_under_another_n
     let mut servers = three().await;
     let before = servers[0].number_of("node-2").await;
     let second = servers.remove(1).stop().await;
-    // What counts is what its process says, and not that there is a record of it.
+    // The answer of its process counts, and not a record of the member.
     let view = servers[0].view().await;
     assert_eq!(view.engine.members_down, ["node-2"]);
     assert!(view.at_risk.iter().any(|what| what.contains("one more of node-1, node-3")), "{view:?}");
@@ -112,7 +113,7 @@ async fn a_member_that_lost_its_data_or_was_removed_is_made_anew_under_another_n
     off(move || {
         let until = std::time::Instant::now() + LONG;
         // Refused while connections are younger than five seconds.
-        while state.etcd().unwrap().members().remove(third).is_err() {
+        while EtcdState::of(&state).unwrap().members().remove(third).is_err() {
             assert!(std::time::Instant::now() < until);
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -193,7 +194,8 @@ async fn a_certificate_that_ended_while_the_server_was_off_is_made_anew_and_put_
     let issued = authority.issue("node-1", &known.addresses, &proven, "a test", then).unwrap();
     identity.replace_certificate(issued.pem, then, None).unwrap();
 
-    // As it starts after more than a year: etcd takes nobody whose certificate has ended, so that it needs another one before it asks anybody.
+    // A start after more than a year: etcd takes nobody whose certificate has ended, so that it needs
+    // another one first.
     let opened = open_identity(founder.data()).unwrap().unwrap();
     assert!(is_good(opened.facts.certified_unix_s, now));
     let running = Running::start(founder).await;

@@ -63,7 +63,7 @@ impl EventChannel {
         let private_data = if data.is_null() || len == 0 {
             Vec::new()
         } else {
-            // SAFETY: the library says that so many bytes are there until the event is acknowledged.
+            // SAFETY: the library says that this many bytes are there until the event is acknowledged.
             unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len) }.to_vec()
         };
         CmEvent {
@@ -285,7 +285,7 @@ impl ConnectionId {
         check(unsafe { (self.library.cm.rdma_reject)(self.id.as_ptr(), private_data.as_ptr().cast(), len) })
     }
 
-    /// Tells the peer; DISCONNECTED follows if it answers.
+    /// Disconnects from the peer; DISCONNECTED follows if it answers.
     pub fn disconnect(&mut self) -> io::Result<()> {
         // SAFETY: the identifier is alive.
         check(unsafe { (self.library.cm.rdma_disconnect)(self.id.as_ptr()) })
@@ -328,7 +328,7 @@ impl ConnectionId {
         })
     }
 
-    /// Hands room for one message to the receive queue.
+    /// Hands memory for one message to the receive queue.
     ///
     /// # Safety
     /// As [`Self::post_send`].

@@ -146,7 +146,7 @@ impl Drop for List {
     }
 }
 
-/// A device of the list, opened for as long as it is looked at.
+/// A device of the list, open while its properties are read.
 struct Open(&'static Library, NonNull<ibv_context>);
 
 impl Drop for Open {

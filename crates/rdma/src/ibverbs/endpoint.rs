@@ -19,7 +19,7 @@ use sys::{Buf, Payload};
 
 /// Registering memory costs two calls into the kernel and a visit to each page: below this a copy is cheaper.
 const COPY_BYTES: usize = 32 << 10;
-/// Requests on the send and the receive queue, if the device has room for as many.
+/// Requests on the send and the receive queue, if the device has space for as many.
 const SEND_DEPTH: u32 = 256;
 const RECEIVE_DEPTH: u32 = 512;
 /// Pieces of memory in one request.
@@ -208,7 +208,7 @@ impl Endpoint {
         self.post_waiting(connection)
     }
 
-    /// Posts what waits, as far as there is room.
+    /// Posts what waits, as far as there is space.
     pub fn post_waiting(&mut self, connection: &ConnectionId) -> io::Result<()> {
         while self.receives.len() < self.limits.receive_depth as usize
             && let Some(&(id, len_bytes)) = self.waiting_receives.front()
@@ -268,7 +268,7 @@ impl Endpoint {
         let (elements, held) = match placed {
             Ok(placed) => placed,
             Err(error) => {
-                // It completes when the connection ends.
+                // The request completes when the connection ends.
                 self.waiting.push_front((id, request));
                 return Err(error);
             }

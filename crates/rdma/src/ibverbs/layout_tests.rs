@@ -33,7 +33,7 @@ macro_rules! constant {
     };
 }
 
-/// Sizes of what is made here, or is an element of an array.
+/// Sizes of structures that are made here, or are elements of an array.
 macro_rules! size {
     ($list:ident, $($structure:ident),+ $(,)?) => {
         $($list.push(Expected {

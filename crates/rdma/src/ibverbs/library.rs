@@ -99,7 +99,7 @@ fn load() -> Result<Library, String> {
     unsafe { Ok(Library { verbs: Verbs::find(verbs)?, cm: Cm::find(cm)? }) }
 }
 
-/// `packages`: what Debian calls that which is missing.
+/// `packages`: Debian's names of the packages with the missing library.
 fn open(name: &CStr, packages: &str) -> Result<*mut c_void, String> {
     // SAFETY: the name ends with NUL; constructors of a system library are trusted as those of linked ones are.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };

@@ -145,7 +145,7 @@ struct Registered {
 
 enum Region {
     Live(MemoryRegion),
-    /// Its connection has ended, and it with it; the bytes wait for their owner.
+    /// The region ended with its connection; the bytes wait for their owner.
     Ended(Option<BufMut>),
 }
 
@@ -161,7 +161,7 @@ pub struct IbverbsProvider {
     free: Vec<u32>,
     generation: u32,
     open: usize,
-    /// Of connections that ended, but for `active_connections`.
+    /// Activity of connections that ended, except for `active_connections`.
     activity: Activity,
     channel: Rc<EventChannel>,
     set: Arc<OwnedFd>,
@@ -281,7 +281,7 @@ impl IbverbsProvider {
             }
         };
         self.generation = (self.generation + 1) & 0x3FFF_FFFF;
-        // Never 0: what an identifier without a name carries.
+        // Never 0, the name in an identifier without one.
         Some((slot, QueuePairId(u64::from(self.generation.max(1)) << 32 | slot as u64)))
     }
 
@@ -396,7 +396,7 @@ impl IbverbsProvider {
         }
     }
 
-    /// Ends a connection: what completed is told, the rest flushed, its registrations end.
+    /// Ends a connection: completed work is reported, the rest flushed, its registrations end.
     fn close(&mut self, slot: usize, reason: CloseReason, out: &mut Vec<Event>) {
         let Some(mut pair) = self.pairs[slot].take() else { return };
         self.free.push(slot as u32);
@@ -456,7 +456,7 @@ impl Verbs for IbverbsProvider {
         pair.state = State::Accepting;
         pair.deadline = Some(now.after(CONNECT_TIMEOUT));
         pair.touched = true;
-        // The peer may send as soon as it is accepted: receives are posted first, and `poll` tells it.
+        // The peer may send as soon as it is accepted: receives are posted first, and `poll` accepts it.
         if let Err(error) = pair.open(library, &options) {
             pair.fail(format!("no queue pair can be made: {error}"));
         }
@@ -626,7 +626,7 @@ impl Verbs for IbverbsProvider {
         self.lingering.retain(|(_, _, until)| *until > now);
     }
 
-    /// Frames, and what peers read and write by RDMA, are the device's own affair: they are not counted.
+    /// Frames, and the peers' reads and writes by RDMA, are the device's own affair: they are not counted.
     fn activity(&self) -> Activity {
         let mut activity = self.activity;
         for pair in self.pairs.iter().flatten() {

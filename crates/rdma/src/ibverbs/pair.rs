@@ -1,4 +1,4 @@
-//! One connection: its way from request to end, and what the connection manager says of it.
+//! One connection: its way from request to end, and the connection manager's events about it.
 
 use super::cm::{CmEvent, ConnectionId, Parameters};
 use super::endpoint::{Endpoint, Limits};
@@ -18,7 +18,7 @@ use types::Monotonic;
 pub(super) enum State {
     /// The peer asks; the owner has not answered.
     Requested,
-    /// Accepted by the owner; the peer is told by the next `work`, and then has to confirm.
+    /// Accepted by the owner; the next `work` accepts the peer, which then has to confirm.
     Accepting,
     Accepted,
     Resolving,
@@ -32,7 +32,7 @@ pub(super) struct Pair {
     pub state: State,
     pub deadline: Option<Monotonic>,
     pub endpoint: Option<Endpoint>,
-    /// After the endpoint: what is of its device ends before it.
+    /// Dropped after the endpoint, as the endpoint's resources of its device must end before it.
     pub connection: ConnectionId,
     pub local: SocketAddr,
     pub peer: SocketAddr,
@@ -154,7 +154,7 @@ impl Pair {
         })
     }
 
-    /// Accepts if that is to be done, takes completions, posts what waited for room.
+    /// Accepts if that is to be done, takes completions, posts what waited for space.
     pub fn work(&mut self, now: Monotonic, out: &mut Vec<Event>) {
         if self.state == State::Accepting && self.closing.is_none() {
             self.state = State::Accepted;
@@ -162,7 +162,7 @@ impl Pair {
                 self.fail(format!("the connection cannot be accepted: {error}"));
             }
         }
-        // Completions are told after the connection was, even if the message was faster.
+        // Completions are reported after the connection, even if the message was faster.
         if self.state != State::Established || !self.hot {
             return;
         }
@@ -190,7 +190,8 @@ impl Pair {
         }
     }
 
-    /// Ends the queue pair: what completed is told, the rest is flushed. Returns what it carried.
+    /// Ends the queue pair: completed work is reported, the rest is flushed. Returns the traffic that it
+    /// carried.
     pub fn end(&mut self, out: &mut Vec<Event>) -> Activity {
         if let Some(endpoint) = self.endpoint.as_mut()
             && self.state == State::Established
@@ -313,7 +314,7 @@ impl IbverbsProvider {
     }
 
     fn requested(&mut self, mut connection: ConnectionId, event: CmEvent) {
-        // Too many: the peer is told by the identifier's end.
+        // Too many: the end of the identifier rejects the peer.
         let Some((slot, id)) = self.name() else {
             let _ = connection.reject(&[]);
             self.activity.failed_connection_attempts += 1;

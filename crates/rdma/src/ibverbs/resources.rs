@@ -98,7 +98,7 @@ impl ProtectionDomain {
 
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
-        // SAFETY: made by ibv_alloc_pd; whatever was made of it holds a reference to this, and so is gone.
+        // SAFETY: made by ibv_alloc_pd; everything made of it holds a reference to this, and so is gone.
         unsafe { (self.library.verbs.ibv_dealloc_pd)(self.domain.as_ptr()) };
     }
 }
@@ -203,8 +203,8 @@ impl MemoryRegion {
         );
         let mut at = offset;
         for part in payload.parts() {
-            // SAFETY: within the allocation (asserted); the address came from a unique buffer that is kept and not looked into; nobody
-            // else touches these bytes (the caller's promise).
+            // SAFETY: within the allocation (asserted); the address came from a unique buffer that is kept
+            // and not read; nobody else touches these bytes (the caller's promise).
             unsafe { ptr::copy_nonoverlapping(part.as_ptr(), self.address.add(at), part.len()) };
             at += part.len();
         }

@@ -1,4 +1,5 @@
-//! Registered memory that messages pass through: room for receives, and copies of what is too small to be registered for itself.
+//! Registered memory that messages pass through: for receives, and for copies of payload too small to
+//! be registered by itself.
 //!
 //! Owns slabs, registered once and cut into slots of equal size. Promises: slots do not overlap, and one is never given twice.
 

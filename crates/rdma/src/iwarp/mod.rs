@@ -26,19 +26,21 @@ use sys::driver::{self, Descriptor, Driver, Operation, Outcome, Queue};
 use sys::{Buf, BufMut, Payload};
 use types::{Admission, AdmissionLimits, Monotonic, PeerHost};
 
-/// One protection domain: what keeps peers apart is the stream that each registration is bound to.
+/// One protection domain: each registration is bound to a stream, which keeps peers apart.
 const DOMAIN: DomainId = DomainId(1);
 /// A connection without traffic for this time gives its receive buffer back.
 const IDLE: Duration = Duration::from_secs(1);
-/// Of bytes that a CRC is made of one send takes about so many: what it has read is still in the processor's cache when the kernel copies it.
+/// Bytes that one send takes, about, if a CRC is made of them: they are still in the processor's cache
+/// when the kernel copies them.
 const SUMMED_BYTES: usize = 256 << 10;
-/// The same of what one receive takes into its place: beside it the cache has to hold what the kernel copied it from. With 64 KiB the CRC of
-/// 1 MiB took 20 us of a server with a cache of 2 MiB by processor, with 256 KiB 31, without a bound 75.
+/// Bytes that one receive takes into its place, about, if a CRC is made of them: the cache also has to
+/// hold the kernel's source. With 64 KiB the CRC of 1 MiB took 20 us of a server with a cache of 2 MiB
+/// by processor, with 256 KiB 31, without a bound 75.
 const PLANNED_SUMMED_BYTES: usize = 64 << 10;
 /// Payload of messages with less still to come is copied from where several of them were received at once: fewer receives and wakes cost
 /// less than the copy, which is of bytes in the processor's cache.
 const PLANNED_BYTES_MIN: usize = 128 << 10;
-/// Time after which accepting goes on, if descriptors were exhausted.
+/// Time after which accepting continues, if descriptors were exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// How long a peer may take for the last bytes of a connection that has ended.
 const LINGER: Duration = Duration::from_secs(2);
@@ -68,9 +70,11 @@ pub struct IwarpOptions {
     pub queue_pairs_max: usize,
     /// How the buffer of a message that comes is best allocated.
     pub receive_shape: Option<ShapeOf>,
-    /// Sends and Writes that succeeded one after the other may be told by one completion: the last one's, with the bytes of all.
+    /// Whether Sends and Writes that succeeded one after the other may share one completion: the last
+    /// one's, with the bytes of all.
     pub tells_sent_together: bool,
-    /// It says of its receives that they take memory only as messages come, which is so; for tests of those that devices have, it does not.
+    /// Whether connections report that receives take memory only as messages come, which is always so here.
+    /// Tests turn it off to stand for a device.
     pub receives_on_demand: bool,
 }
 
@@ -112,7 +116,7 @@ pub struct IwarpProvider {
     timers: Timers<u32>,
     /// Accepted connections that are not established.
     half_open: Admission<QueuePairId>,
-    /// Of connections that ended, but for `active_connections`.
+    /// Activity of connections that ended, except for `active_connections`.
     activity: Activity,
     completions: Vec<driver::Completion>,
     now: Monotonic,
@@ -291,7 +295,8 @@ impl IwarpProvider {
             self.free.push(slot as u32);
             return;
         }
-        // A peer that opens connections and says nothing is not to keep others out. There is always one that can make room: none is a member.
+        // A peer that opens connections and sends nothing must not keep others out. One can always make room:
+        // none is a member.
         if let Ok(Some(oldest)) = self.half_open.admit(id, PeerHost::from(peer.ip())) {
             self.evict(oldest);
         }
@@ -316,7 +321,8 @@ impl IwarpProvider {
                     Ok(_) => {}
                     Err(error) if driver::is_cancelled(&error) => {}
                     Err(_) => {
-                        // Descriptors are short: the connection that would be first to make room for another does so.
+                        // Descriptors are short: the first connection in line to make room for another does
+                        // so.
                         if let Some(oldest) = self.half_open.evict() {
                             self.evict(oldest);
                         }
@@ -516,7 +522,7 @@ impl Verbs for IwarpProvider {
         id: WorkId,
         len_bytes: usize,
     ) -> Result<(), PostError> {
-        // It gives the connection nothing to do: no `posting`.
+        // A receive gives the connection nothing to do: no `posting`.
         let slot = self.slot(queue_pair).ok_or(PostError::Closed)?;
         let pair = self.pairs[slot].as_mut().ok_or(PostError::Closed)?;
         pair.connection.post_receive_later(iwarp::WorkId(id.0), len_bytes).map_err(post_error)
@@ -582,7 +588,8 @@ impl Verbs for IwarpProvider {
         self.now = now;
         let mut completions = std::mem::take(&mut self.completions);
         self.queue.poll(&mut completions);
-        // With many connections and much payload each of them has left the processor's cache since it was last looked at.
+        // With many connections and much payload each of them has left the processor's cache since its last
+        // turn.
         for completion in &completions {
             if let Some(pair) = self.pair(QueuePairId(completion.token >> 2)) {
                 sys::prefetch(pair);

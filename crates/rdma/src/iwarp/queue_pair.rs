@@ -1,8 +1,10 @@
-//! One connection: the engine, its socket, and what is under way between them.
+//! One connection: the engine, its socket, and the operations under way between them.
 //!
-//! Where much of a message is still to come the kernel puts it straight into its place ([`iwarp::connection::direct`]), and further such
-//! messages that the socket has already in the same turn; else bytes are staged and copied from cache. Many FPDUs leave in one send, at
-//! once as far as the socket takes them; one send is under way at a time. An idle connection holds no receive buffer.
+//! If much of a message is still to come, the kernel puts it straight into its place
+//! ([`iwarp::connection::direct`]), and further such messages that the socket has already in the same
+//! turn. Otherwise bytes are staged and copied from cache. Many FPDUs leave in one send, at once as far
+//! as the socket takes them; one send is under way at a time. An idle connection holds no receive
+//! buffer.
 
 use super::{RECEIVE, SEND};
 use crate::timers::Armed;
@@ -26,17 +28,18 @@ const RECEIVE_BYTES_MANY: usize = 256 << 10;
 /// fits (164 bytes); of one to write there are 156 bytes of headers, and a cache line of payload, so that the rest is received from the start
 /// of another on, to where it can be copied fastest.
 const RECEIVE_BYTES_PEEK: usize = 156 + 64;
-/// Room behind the last payload that goes straight to its place: for what announces the next one, not for that itself.
+/// Memory behind the last payload that goes straight to its place: for the header of the next one, not
+/// for that itself.
 const BEHIND_BYTES: usize = 1 << 10;
 /// Long payload that is received in one turn of the loop, about: a busy peer delays others no longer. With less, fewer messages are worked off
 /// together, and their sender wakes for fewer answers each time.
 const TURN_BYTES: usize = 2 << 20;
-/// One send takes about so many bytes.
+/// One send takes about this many bytes.
 const SEND_BYTES: usize = 2 << 20;
 /// Slices of one send that need no memory of their own: of as many small answers as are worked off together.
 const SLICES_INLINE: usize = 32;
-/// If more has come already than a receive could take, what is to be sent waits for the next one, so often at most: the other end
-/// has less to wake up for, and more to do each time.
+/// Receives for which the next send waits at most if more bytes have come than one receive could take:
+/// the other end has less to wake up for, and more to do each time.
 const HELD_RECEIVES_MAX: u8 = 4;
 
 /// State that receives into place need beside the memory that they fill.
@@ -82,7 +85,7 @@ pub(super) struct QueuePair {
     plan: Plan,
     pub(super) last_heard: Monotonic,
     pub(super) reason: Option<CloseReason>,
-    /// Its closing was said by the engine.
+    /// Whether the engine has reported the closing.
     pub(super) finished: bool,
     /// In the provider's list of those for which something may be to be done.
     pub(super) touched: bool,
@@ -94,7 +97,7 @@ pub(super) struct QueuePair {
     /// The last receive was filled: there is more, and it is received before anything is sent.
     holds: bool,
     held_receives: u8,
-    /// Bytes of unfinished messages of which the owner was told last.
+    /// Bytes of unfinished messages last reported to the owner.
     pub(super) told_unfinished_bytes: usize,
 }
 
@@ -190,7 +193,7 @@ impl QueuePair {
             }
             Ok(Outcome::Bytes(_)) => self.last_heard = now,
             Ok(Outcome::Accepted(_)) => {}
-            // It was still for too long.
+            // The connection was idle: the receive was cancelled, and its buffer goes until bytes come.
             Err(error) if driver::is_cancelled(&error) && was == Receiving::Bytes && !self.finished => {
                 (self.receive_bytes, self.buffer) = (0, None);
             }
@@ -217,7 +220,8 @@ impl QueuePair {
         self.receive_bytes = RECEIVE_BYTES_PEEK;
     }
 
-    /// Takes what the socket has already of long payload, in this turn; leaves to the loop what is to come, and what ends the stream.
+    /// Takes the bytes of long payload that the socket has already, in this turn. The loop receives later
+    /// ones, and the end of the stream.
     fn receive_now(&mut self, memory: &mut Memory, receipts: &mut Receipts, now: Monotonic) {
         let (mut received_bytes, mut may_peek) = (0, false);
         let mut receipt = receipts.take();
@@ -244,7 +248,8 @@ impl QueuePair {
         receipts.give_back(receipt);
     }
 
-    /// Makes it receive what comes next, straight to its place where that is known; else, which is `false`, behind no payload.
+    /// Plans the next receive, straight to its place if that is known. `false`: it is not, and the plan has
+    /// no payload.
     fn plan_into(&mut self, receipt: &mut Receipt, memory: &mut Memory) -> bool {
         let payload = self.connection.plan_receive(memory, &mut receipt.plan);
         let is_planned = payload.is_some();
@@ -263,7 +268,7 @@ impl QueuePair {
         is_planned
     }
 
-    /// Receives on: straight to its place where much of a message is still to come.
+    /// Starts the next receive: straight to its place if much of a message is still to come.
     pub(super) fn receive(&mut self, queue: &Queue, memory: &mut Memory, receipts: &mut Receipts) {
         if self.receiving != Receiving::No || self.finished {
             return;
@@ -381,7 +386,7 @@ impl QueuePair {
     }
 }
 
-/// The plan in the words of the driver, and room behind it for what comes next.
+/// The plan in the driver's terms, and memory behind it for the next bytes.
 fn fill_pieces(plan: &Plan, pieces: &mut Vec<Piece>) {
     pieces.clear();
     let mut from = 0;

@@ -136,7 +136,7 @@ impl<S: Verbs> Bench<S> {
         self.subject.post_receive(queue_pair, WorkId(id), len_bytes).expect("is open");
     }
 
-    /// Both ends of one connection have ended, the rest goes on.
+    /// Both ends of one connection have ended, the others continue.
     fn both_ended(&mut self, (client, server): (QueuePairId, QueuePairId)) {
         self.until("both ends", |bench| bench.disconnected.len() == 2);
         let ended: Vec<QueuePairId> = self.disconnected.iter().map(|(queue_pair, _)| *queue_pair).collect();
@@ -256,7 +256,8 @@ pub fn more_work_than_any_queue_holds_completes_in_order<S: Verbs>(mut bench: Be
 
 pub fn long_and_short_messages_and_writes_one_behind_the_other_arrive_as_sent<S: Verbs>(mut bench: Bench<S>) {
     const ROOM: usize = 200_000;
-    // About the lengths at which FPDUs, receives and what is looked at behind them end, and a WRITE of 64 KiB.
+    // Lengths near those at which FPDUs, receives and the bytes planned behind them end, and a WRITE of 64
+    // KiB.
     const LENGTHS: [usize; 11] =
         [65_672, 65_724, 1, 61_440, 61_441, 70_000, 30_000, 4096, 69_500, 0, 131_000];
     let (client, server) = bench.connect();

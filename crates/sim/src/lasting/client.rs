@@ -1,4 +1,5 @@
-//! A client of a continuously available share: what it does next, what it says again, and what it makes of answers.
+//! A client of a continuously available share: its requests, their repetitions, and its conclusions
+//! from answers.
 
 use super::model::{File, Kept, Known, Mode, Own, SLOTS};
 use crate::random::Random;
@@ -14,7 +15,7 @@ const OPENS_MAX: usize = 4;
 const SHARED_FILES: u64 = 3;
 const SLOT_BYTES: u64 = 10;
 
-/// What a client waits for.
+/// A request that a client may have under way.
 #[derive(Debug, Clone)]
 pub(crate) enum What {
     Create { file: File, guid: Guid, mode: Mode, lease: LeaseState },
@@ -32,23 +33,23 @@ pub(crate) enum What {
 #[derive(Debug, Clone)]
 pub(crate) struct Doing {
     pub what: What,
-    /// The step at which it was said first, and the time.
+    /// The step of the first sending, and the time of the last.
     pub began: u64,
     pub began_at: Monotonic,
-    /// When it was said first.
+    /// When the request was first sent.
     pub said_at: Monotonic,
-    /// It was said before, and the answer did not come.
+    /// The request is a repetition: its first answer did not come.
     pub again: bool,
 }
 
-/// How a client stands with the server.
+/// State of a client's session with the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Link {
-    /// It has no session until then.
+    /// No session until then.
     Down {
         until: Monotonic,
     },
-    /// It takes its opens up again, then says again what was not answered.
+    /// The client takes its opens up again, then repeats its unanswered requests.
     Returning,
     Up,
 }
@@ -56,23 +57,24 @@ pub(crate) enum Link {
 pub(crate) struct Client {
     pub number: usize,
     pub link: Link,
-    /// The last step at which it had no session, or had not all of its opens back.
+    /// The last step at which the client had no session, or had not all of its opens back.
     pub away_at: u64,
     session: u64,
     pub opens: Vec<Kept>,
     pub own: BTreeMap<u64, Own>,
-    /// A break that was told before the answer to the open whose lease it is, and whether it is to be acknowledged.
+    /// A break that arrived before the answer to the open whose lease it is, and whether it is to be
+    /// acknowledged.
     pub early: Option<(Guid, LeaseState, bool)>,
     next_own: u64,
     next_value: u64,
     next_guid: u64,
     /// At most one request is under way, acknowledgements aside.
     pub doing: Option<(u64, Doing)>,
-    /// To be said again when it has its opens back.
+    /// The request to repeat when the client has its opens back.
     pub again: Option<Doing>,
     to_reclaim: VecDeque<OpenId>,
     pub wake_at: Monotonic,
-    /// It closes everything and does nothing new.
+    /// The client closes everything and does nothing new.
     pub leaves: bool,
 }
 
@@ -151,7 +153,7 @@ impl Client {
         }
     }
 
-    /// The session is gone, with what was under way in it.
+    /// Ends the session, with all requests under way in it.
     pub fn loses_session(&mut self, now: Monotonic, step: u64, until: Monotonic) {
         if let Some((_, doing)) = self.doing.take()
             && !matches!(doing.what, What::EndSession | What::Reconnect { .. } | What::Read { .. })
@@ -169,7 +171,7 @@ impl Client {
         }
     }
 
-    /// It has a new session, and takes up its opens in any order.
+    /// Begins a new session, and takes the client's opens up in any order.
     pub fn returns(&mut self, random: &mut Random) {
         self.session += 100;
         self.link = Link::Returning;
@@ -186,7 +188,7 @@ impl Client {
         Operation::EndSession { session: SessionId(self.session) }
     }
 
-    /// The acknowledgement of a break that was told, if one is due.
+    /// The acknowledgement of a break that arrived, if one is due.
     pub fn acknowledgement(&mut self, random: &mut Random) -> Option<(OpenId, Operation)> {
         let client = [self.number as u8 + 1; 16];
         let due = |kept: &&mut Kept| {
@@ -201,7 +203,7 @@ impl Client {
         Some((kept.open, Operation::AcknowledgeLease { client, key: kept.guid, state }))
     }
 
-    /// What it asks for next.
+    /// Chooses the client's next request.
     pub fn choose(&mut self, random: &mut Random, step: u64, now: Monotonic) -> Option<(Doing, Operation)> {
         if self.link == Link::Returning {
             if let Some(open) = self.to_reclaim.pop_front() {
@@ -311,7 +313,7 @@ impl Client {
         What::Create { file, guid, mode: Mode { access, share }, lease }
     }
 
-    /// What is said to the server for it.
+    /// The operation that the server gets for it.
     pub fn request(&self, doing: &Doing) -> Option<Operation> {
         let set = |open, set| Operation::SetInformation { open, set };
         Some(match &doing.what {

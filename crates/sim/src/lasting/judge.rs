@@ -1,4 +1,4 @@
-//! What is wrong with an answer, by what all clients were told before.
+//! Judges an answer by all answers that clients got before.
 
 use super::client::{Client, Doing, Link, What};
 use super::model::{File, Kept, Known, Mode, SLOTS};
@@ -11,7 +11,7 @@ use volume::backend::*;
 const KEPT_FOR: Duration = Duration::from_secs(50);
 
 impl LastingWorld {
-    /// Says what is wrong with an answer, if anything is.
+    /// Names the fault of an answer, if it has one.
     pub fn answered(
         &mut self,
         index: usize,
@@ -61,7 +61,7 @@ impl LastingWorld {
                 self.gone(index, *open);
                 None
             }
-            // Its time ended, and with it the open.
+            // The open ended by its timeout.
             (_, Err(NtStatus::FILE_CLOSED)) if doing.again && self.open_of(index, doing).is_none() => {
                 self.forget(index, doing);
                 None
@@ -82,10 +82,10 @@ impl LastingWorld {
         }
     }
 
-    /// A request is given up whose open is gone.
+    /// Gives up a request whose open is gone.
     fn forget(&mut self, index: usize, doing: &Doing) {
         match &doing.what {
-            // What of it happened is not known, and nobody looks again: the file is no longer judged.
+            // The outcome of the request stays unknown, as it is not repeated: the file is no longer judged.
             What::Write { file, .. } | What::Delete { file, .. } | What::Rename { file, .. } => {
                 self.forget_own(index, *file);
             }
@@ -93,7 +93,7 @@ impl LastingWorld {
         }
     }
 
-    /// An open is gone, and what hung on it.
+    /// Forgets an open, and all that hung on it.
     fn gone(&mut self, index: usize, open: OpenId) {
         let step = self.step;
         let client = &mut self.clients[index];
@@ -114,13 +114,15 @@ impl LastingWorld {
             .filter(move |(_, kept)| kept.file == file && Some(kept.open) != except)
     }
 
-    /// Whether the open was there all the time since the step, for all that its client and the server were told.
+    /// Whether the open was there all the time since the step, by all answers to its client and all news to
+    /// the server.
     fn is_certain(&self, kept: &Kept, step: u64) -> bool {
         let may_have_expired = !kept.is_here && self.now.since(kept.here_at.1) > KEPT_FOR;
         kept.since <= step && !kept.closing && !may_have_expired
     }
 
-    /// Whether others may have had it open at some time since the step who have it no longer, or will have it.
+    /// Whether others may have had it open at some time since the step and have it no longer, or will have
+    /// it.
     fn was_touched(&self, index: usize, file: File, step: u64) -> bool {
         self.touched.by_others_since(file, index, step)
             || self.clients.iter().any(|client| {
@@ -215,7 +217,7 @@ impl LastingWorld {
     ) -> Option<String> {
         self.coverage.refusals += 1;
         let step = self.step;
-        // It was made, and its open's time ended before it could be said again.
+        // The file was made, and its open timed out before the request could be repeated.
         let is_late = doing.again && self.now.since(doing.said_at) > KEPT_FOR;
         if let Some(own) = self.clients[index].own_mut(file) {
             if is_late && status == NtStatus::OBJECT_NAME_COLLISION {
@@ -282,7 +284,8 @@ impl LastingWorld {
         };
         let told = Some(state) == kept.breaking;
         let (before, file, since) = (kept.lease, kept.file, kept.here_at.0);
-        // A break that it was not told of since it was away, or one that it was told of and that never came to be.
+        // A break that did not reach the client while it was away, or one that reached it and never came to
+        // be.
         if state != before && !told && !self.may_have_broken(index, file, since) {
             return Some(format!("its lease is {state:?}, and was {before:?}"));
         }
@@ -302,7 +305,7 @@ impl LastingWorld {
         }
     }
 
-    /// Whether something that breaks leases of the file was asked for since the step, or had no answer by then.
+    /// Whether a request that breaks leases of the file was sent since the step, or had no answer by then.
     fn may_have_broken(&self, index: usize, file: File, since: u64) -> bool {
         let breaks = |client: &Client, doing: &Doing| match &doing.what {
             What::Create { file: other, .. } => *other == file,

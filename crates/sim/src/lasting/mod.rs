@@ -1,11 +1,12 @@
 //! Opens that outlive their server, in virtual time: clients with persistent handles, leases, byte-range locks and deletions on one
 //! volume, over kills, power cuts and lost sessions.
 //!
-//! Owns clients and oracle; everything from the volume's backend down to the store is what ships, on the node and disks of [`crate::stack`].
-//! What a client asked for and was not told the end of it asks for again, as MS-SMB2 has it (3.2.5.1, 3.2.4.1.5). The oracle: what was
-//! answered is there after any interruption, with the caching, the locks and the deletions that were told; nobody gets meanwhile what
-//! that excludes, and nobody is refused what nothing excludes; what is said again happens once. At the end all is closed, and nothing is
-//! left.
+//! Owns clients and oracle; everything from the volume's backend down to the store is the shipped code,
+//! on the node and disks of [`crate::stack`]. A client repeats each request whose answer did not come,
+//! as MS-SMB2 has it (3.2.5.1, 3.2.4.1.5). The oracle: after any interruption each answered request
+//! still holds, with the caching, the locks and the deletions that were granted; meanwhile no client
+//! gets anything that these exclude, and none is refused without a conflict; a repeated request happens
+//! once. At the end all is closed, and nothing is left.
 
 mod client;
 mod judge;
@@ -14,7 +15,7 @@ mod world;
 
 use world::LastingWorld;
 
-/// What a run touched, so that tests can require that it really happened.
+/// Events of a run, counted so that tests can require that they really happened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Coverage {
     pub creates: u64,

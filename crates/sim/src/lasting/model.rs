@@ -1,4 +1,4 @@
-//! What clients know of their opens, and what follows from that for others.
+//! Clients' knowledge of their opens, and its consequences for others.
 
 use std::collections::BTreeMap;
 use types::Monotonic;
@@ -16,7 +16,7 @@ pub(crate) enum File {
 }
 
 impl File {
-    /// Its name in the volume's root, `generation` times renamed.
+    /// The file's name in the volume's root after `generation` renames.
     pub fn name(self, generation: u64) -> String {
         match self {
             Self::Shared(_) => self.stem(),
@@ -24,7 +24,7 @@ impl File {
         }
     }
 
-    /// What all of its names have in common.
+    /// The common part of all of the file's names.
     pub fn stem(self) -> String {
         match self {
             Self::Shared(number) => format!("shared{number}"),
@@ -33,7 +33,7 @@ impl File {
     }
 }
 
-/// Whether something is so, as far as its client was told, and the step since which it knows that.
+/// A fact as its client last learned it, and the step since which it knows that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Known {
     /// `None`: a request that changes it is under way.
@@ -73,7 +73,8 @@ impl Known {
     }
 }
 
-/// How a file is open: what it may do, and what others may meanwhile (FILE_SHARE_*).
+/// Modes in which a file is open: the client's own rights, and those of others meanwhile
+/// (FILE_SHARE_*).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mode {
     pub access: u32,
@@ -102,7 +103,7 @@ pub(crate) struct Kept {
     /// The step at which it was answered.
     pub since: u64,
     pub lease: LeaseState,
-    /// A break was told, to this state; it may be acknowledged.
+    /// A break to this state has arrived; it may be acknowledged.
     pub breaking: Option<LeaseState>,
     /// An acknowledgement is under way, of a break to this state.
     pub acknowledging: Option<LeaseState>,
@@ -121,11 +122,11 @@ pub(crate) struct Kept {
 #[derive(Debug, Clone)]
 pub(crate) struct Own {
     pub exists: Known,
-    /// Of its names the last that was answered.
+    /// The last name that was answered.
     pub name: u64,
-    /// Its first eight bytes, as the last write that was answered left them.
+    /// The file's first eight bytes, as the last answered write left them.
     pub value: u64,
-    /// It goes with the last open.
+    /// Whether the file goes with its last open.
     pub deleting: Known,
 }
 

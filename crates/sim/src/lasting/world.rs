@@ -1,4 +1,4 @@
-//! One server over two disks, its clients, and what interrupts them.
+//! One server over two disks, its clients, and its interruptions.
 
 use super::Coverage;
 use super::client::{Client, Doing, Link, What, caller};
@@ -6,7 +6,7 @@ use super::model::{File, Touched};
 use crate::random::Random;
 use crate::stack::{Limits, Node, POOL, Scenario, Served, SimDisk, format_of, plain_create, wide};
 use crate::trace::Trace;
-use cluster::{MemoryState, Provisioning, Resiliency, Typed, VolumeRecord};
+use records::{MemoryState, Provisioning, Resiliency, Typed, VolumeRecord};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use types::{DiskId, Monotonic, NtStatus, VolumeId};
@@ -17,16 +17,16 @@ use volume::security::{Ace, AceFlags, Acl, rights, volume_root};
 const VOLUME: VolumeId = VolumeId::from_bytes([0x51; 16]);
 const VOLUME_BYTES: u64 = 64 << 20;
 const SLAB_BYTES: u64 = 4 << 20;
-/// A request without an answer for so long waits for ever.
+/// A request without an answer for this long counts as hung.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Whatever is in the journal is durable after this time.
+/// Everything in the journal is durable after this time.
 const DURABLE_WITHIN: Duration = Duration::from_secs(3);
 const TURN_MIN: Duration = Duration::from_micros(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Setup,
-    /// Clients work; then comes an interruption, so many times.
+    /// Clients work; then comes an interruption. Repeated several times.
     Work,
     Down {
         until: Monotonic,
@@ -36,7 +36,7 @@ enum Stage {
     Left {
         until: Monotonic,
     },
-    /// The last process shows what is left.
+    /// The last process is checked for leftovers.
     Look,
     Finished,
 }
@@ -52,7 +52,7 @@ pub(crate) struct LastingWorld {
     node: Option<Node>,
     pub(super) clients: Vec<Client>,
     pub(super) touched: Touched,
-    /// The same of what breaks caching alone: locks.
+    /// The same for requests that break caching alone: locks.
     pub(super) locked: Touched,
     /// Requests to the clients that wait for them; acknowledgements with their open.
     asked: BTreeMap<u64, (usize, Option<OpenId>)>,
@@ -166,7 +166,7 @@ impl LastingWorld {
         }
     }
 
-    /// Goes on to the next time at which something happens, and lets it happen.
+    /// Advances to the next event, and lets it happen.
     pub fn turn(&mut self) {
         let disks = self.disks.iter().filter_map(|disk| disk.control.due.get());
         let node = self.node.iter().map(Node::next_timeout);
@@ -232,12 +232,13 @@ impl LastingWorld {
                 self.stage = if self.rounds > 0 { Stage::Work } else { Stage::Leaving };
                 let leaves = self.stage == Stage::Leaving;
                 self.clients.iter_mut().for_each(|client| client.leaves = leaves);
-                // Sometimes at once, so that what is taken up is interrupted too.
+                // Sometimes at once, so that reconnecting is interrupted too.
                 let most = if self.random.chance(300) { 300 } else { 8000 };
                 self.next_stop = self.now.after(Duration::from_millis(self.random.between(10, most)));
             }
             Stage::Leaving if serves && self.all_have_left() => {
-                // The end of an open's time is in the journal, and durable soon: who comes too late is told so before.
+                // The end of an open's time is in the journal, and durable soon: a client that comes too late
+                // hears so before.
                 self.stage = Stage::Left { until: self.now.after(DURABLE_WITHIN) };
             }
             Stage::Left { until } if until <= self.now => {

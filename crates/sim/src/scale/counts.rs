@@ -1,4 +1,4 @@
-//! What is counted while the world runs, its units of time, and names of servers.
+//! Counts of a running world, its units of time, and names of servers.
 
 use types::NodeId;
 
@@ -10,7 +10,7 @@ pub(super) fn node_id(node: usize) -> NodeId {
     NodeId(node as u32 + 1)
 }
 
-/// What is counted while the world runs.
+/// Counts of a running world.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Counts {
     /// Requests to disks of the coordinator's own server, and of others.

@@ -1,10 +1,9 @@
-//! Who lives, by [`cluster::membership`] itself, and what follows from that: leases, takeovers, and who may serve.
+//! Liveness of servers, by [`heartbeat`] itself, and its consequences: leases, takeovers, and
+//! the right to serve.
 
 use super::counts::{Counts, MICROSECOND, node_id};
-use cluster::membership::{
-    Dead, FormerOwner, HeartbeatKey, Incarnation, Member, Membership, Options, Timing, Verdict,
-};
-use cluster::{Condition, MemoryState, NodeLease, Record, Typed, VolumeRecord};
+use heartbeat::{Dead, FormerOwner, HeartbeatKey, Incarnation, Member, Membership, Options, Timing, Verdict};
+use records::{Condition, MemoryState, NodeLease, Record, Typed, VolumeRecord};
 use space::coordinator::{Claimed, Predecessor};
 use space::takeover::{Candidate, View, owners};
 use std::collections::BTreeMap;
@@ -14,7 +13,7 @@ use types::{DiskId, Monotonic, NodeId, VolumeId};
 
 /// A heartbeat's way.
 const WAY: u64 = 40 * MICROSECOND;
-/// A verdict that has stood for so long is about a life that was recorded later, too.
+/// Age of a verdict from which it is about a life that was recorded later, too.
 const VERDICT_STANDS: Duration = Duration::from_millis(500);
 
 /// For how long a server may answer after it was heard.
@@ -30,7 +29,7 @@ struct Process {
     down: BTreeMap<usize, Dead>,
 }
 
-/// What follows for a server's coordinators; servers by their index.
+/// Consequences for a server's coordinators; servers by their index.
 #[derive(Default)]
 pub(super) struct Told {
     pub lease: Option<Monotonic>,

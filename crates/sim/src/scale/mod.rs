@@ -1,8 +1,10 @@
-//! What an operation, an event and being there cost a server, by the number of servers: counted on the state machines that ship.
+//! Cost of an operation, of an event and of a server at rest, by the number of servers: counted on the
+//! state machines that ship.
 //!
-//! Owns the environment only: heartbeats, coordinators and replicas are what ships, stores are those of tests. Every server has
-//! [`DISKS_PER_NODE`] disks and a two-way mirror of its own over the disks of all. Promises: all that is counted is the same in every
-//! run; times are of this thread's processor time, and the best of several.
+//! Owns the environment only: heartbeats, coordinators and replicas are the shipped code, stores are
+//! those of tests. Every server has [`DISKS_PER_NODE`] disks and a two-way mirror of its own over the
+//! disks of all. Promises: all counts are the same in every run; times are of this thread's processor
+//! time, and the best of several.
 
 mod counts;
 mod heartbeats;
@@ -12,7 +14,7 @@ use counts::SECOND;
 use rustix::time::{ClockId, clock_gettime};
 use world::World;
 
-/// As a server of the published 16-node table: two caching drives of NVMe, 4 and 20 behind them.
+/// Disks of a server in the published 16-node table: two caching drives of NVMe, 4 and 20 behind them.
 pub const DISKS_PER_NODE: usize = 26;
 const COPIES: u64 = 2;
 /// Blocks of one chunk, and chunks of a volume: two copies for each disk of sixteen servers.
@@ -21,7 +23,7 @@ const CHUNKS: u64 = 416;
 /// How much is done for a figure.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
-    /// Of reads and writes, each round.
+    /// Operations of reads and of writes, each round.
     pub operations: u64,
     /// How often they are timed.
     pub rounds: u64,
@@ -29,21 +31,21 @@ pub struct Effort {
 
 impl Effort {
     pub const WHOLE: Self = Self { operations: 4_000, rounds: 7 };
-    /// For tests: what is counted is the same, times are rough.
+    /// For tests: the same counts, rough times.
     pub const QUICK: Self = Self { operations: 400, rounds: 3 };
 }
 
-/// For how long servers that have nothing to do are looked at.
+/// How long idle servers are watched.
 const IDLE: u64 = 10 * SECOND;
-/// Blocks asked for after something was lost, so that it is noticed, and time for what follows.
+/// Blocks requested after a loss, so that it is noticed, and time for the reaction.
 const NOTICING: u64 = 2_000;
 const SETTLING: u64 = 3 * SECOND;
 
-/// What was counted with one number of servers.
+/// Measurements with one number of servers.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Measured {
     pub nodes: usize,
-    /// Processor time of coordinator and replicas for one block, in nanoseconds; what the simulator itself takes is in it.
+    /// Processor time of coordinator, replicas and the simulator itself for one block, in nanoseconds.
     pub read_ns: f64,
     pub write_ns: f64,
     /// Requests to disks for one operation, and of them those to other servers.
@@ -117,7 +119,7 @@ impl Measured {
     }
 }
 
-/// Counts all of it with so many servers.
+/// Counts everything with this number of servers.
 pub fn measure(nodes: usize, effort: Effort) -> Measured {
     let (mut world, mut measured) = opened(nodes);
     (0..nodes).for_each(|volume| world.fill(volume));
@@ -128,7 +130,7 @@ pub fn measure(nodes: usize, effort: Effort) -> Measured {
     measured
 }
 
-/// Operations alone, of which instructions may be counted from outside: `measured_operations` does them.
+/// Does operations alone, in `measured_operations`: their instructions may be counted from outside.
 pub fn measure_operations(nodes: usize, operations: u64, writes_percent: u64) {
     let (mut world, _) = opened(nodes);
     world.fill(0);
@@ -136,13 +138,13 @@ pub fn measure_operations(nodes: usize, operations: u64, writes_percent: u64) {
     measured_operations(&mut world, 0, operations, writes_percent);
 }
 
-/// What is counted: a tool that counts instructions does so inside of this function only.
+/// The counted work: a tool that counts instructions does so inside this function only.
 #[inline(never)]
 fn measured_operations(world: &mut World, volume: usize, operations: u64, writes_percent: u64) {
     world.operate(volume, std::hint::black_box(operations), writes_percent);
 }
 
-/// Servers whose volumes are open, and what opening took.
+/// Servers whose volumes are open, and the cost of opening them.
 fn opened(nodes: usize) -> (World, Measured) {
     let mut world = World::new(nodes);
     let before = resident_bytes();
@@ -155,7 +157,7 @@ fn opened(nodes: usize) -> (World, Measured) {
 
 fn operate(world: &mut World, measured: &mut Measured, effort: Effort) {
     let Effort { operations, rounds } = effort;
-    // What fills it changes the record, and each disk promises so.
+    // Writing the data changes the record, and each disk promises so.
     world.rest(SETTLING);
     for writes_percent in [0, 100] {
         let mut best = u64::MAX;
@@ -179,7 +181,7 @@ fn operate(world: &mut World, measured: &mut Measured, effort: Effort) {
     }
 }
 
-/// What servers say that have nothing to do, after the epochs of the last writes are settled.
+/// Counts the requests of idle servers, after the epochs of the last writes are settled.
 fn rest(world: &mut World, measured: &mut Measured) {
     world.rest(75 * SECOND);
     let before = world.counts.clone();
@@ -200,7 +202,8 @@ fn sum(changes: &[u64]) -> u64 {
 fn strike(world: &mut World, measured: &mut Measured) {
     let last = world.nodes() - 1;
     let others = last as f64;
-    // Epochs end by themselves twice a minute while there are writes: the next one is then later than what is looked at.
+    // Epochs end by themselves twice a minute during writes: the next end is then later than the
+    // measurement.
     (0..world.nodes()).for_each(|volume| world.operate(volume, NOTICING, 100));
     world.rest(SECOND);
     let before = world.counts.changes.clone();

@@ -1,6 +1,6 @@
 use super::*;
 
-/// What is promised of the growth from two servers to more.
+/// Promised bound of the growth from two servers to more.
 const GROWTH_MAX: f64 = 1.1;
 
 fn assert_flat(what: &str, of: impl Fn(&Measured) -> f64, all: &[Measured]) {

@@ -1,10 +1,11 @@
-//! The world: servers with disks, coordinators and heartbeats in virtual time, over a network that does what it should.
+//! The world: servers with disks, coordinators and heartbeats in virtual time, over a network without
+//! faults.
 
 use super::counts::{Counts, MICROSECOND, MILLISECOND, SECOND, node_id};
 use super::heartbeats::{Heartbeats, Told};
 use super::{CHUNK_BLOCKS, CHUNKS, COPIES, DISKS_PER_NODE};
-use cluster::{Answer, MemoryState, Provisioning, Request as StateRequest, Resiliency, Typed, VolumeRecord};
 use pool::{FaultDomain, PoolView, Route};
+use records::{Answer, MemoryState, Provisioning, Request as StateRequest, Resiliency, Typed, VolumeRecord};
 use space::api::{SpaceCompletion, SpaceRequest};
 use space::coordinator::{Config, Coordinator, Phase, Predecessor, StateToken};
 use space::fake_store::{FakeFault, FakeStore};
@@ -17,17 +18,17 @@ use store::api::WriteClass;
 use sys::BufMut;
 use types::{BLOCK_BYTES, DiskId, Lba, Monotonic, NodeId, PoolId, VolumeId};
 
-/// How often servers look what has come, and what is due.
+/// Interval at which servers take their messages and do all that is due.
 const TICK: u64 = 50 * MILLISECOND;
 /// A message's way within a server, to another one, and a change of the cluster state.
 const NEAR: u64 = 2 * MICROSECOND;
 const FAR: u64 = 40 * MICROSECOND;
 const STATE: u64 = 500 * MICROSECOND;
-/// A disk answers so long after it was asked.
+/// Time in which a disk answers.
 const DISK: u64 = 60 * MICROSECOND;
 /// A refusal by a server that is not there.
 const REFUSED: u64 = MILLISECOND;
-/// What was to be reached is not: the run would not end.
+/// Timeout of a wait for a goal: without it a missed goal would keep the run from ending.
 const PATIENCE: u64 = 120 * SECOND;
 
 enum Event {
@@ -176,7 +177,7 @@ impl World {
         self.queue.insert((self.now + delay, self.sequence), event);
     }
 
-    /// Does what is due next.
+    /// Does the next event.
     fn step(&mut self) {
         let Some(((at, _), event)) = self.queue.pop_first() else { return };
         self.now = at;
@@ -251,7 +252,7 @@ impl World {
         }
     }
 
-    /// Tells a volume's coordinator something, if it is open, and carries what that wants to say.
+    /// Calls a volume's coordinator, if it is open, and carries its messages.
     fn tell(&mut self, volume: usize, something: impl FnOnce(&mut Coordinator, Monotonic)) {
         let now = Monotonic(self.now);
         if let Some(coordinator) = &mut self.volumes[volume].coordinator {
@@ -367,7 +368,7 @@ impl World {
         self.pump(number);
     }
 
-    /// Lets all servers hear, decide and send, and tells their coordinators what follows.
+    /// Lets all servers hear, decide and send, and tells their coordinators the consequences.
     fn beat(&mut self) {
         let up: Vec<bool> = self.servers.iter().map(|server| server.is_up).collect();
         let told = self.heartbeats.beat(self.now, &up, &self.state, &mut self.counts);
@@ -477,7 +478,7 @@ impl World {
         self.run_until("a filled volume", |world| world.volumes[number].in_flight == 0);
     }
 
-    /// Has a volume do so many operations of one block, 32 at a time. Heartbeats rest meanwhile.
+    /// Has a volume do `operations` operations of one block, 32 at a time. Heartbeats rest meanwhile.
     pub fn operate(&mut self, number: usize, operations: u64, writes_percent: u64) {
         const DEPTH: u64 = 32;
         self.is_quiet = true;
@@ -514,7 +515,7 @@ impl World {
         }
     }
 
-    /// It starts again.
+    /// Starts a server again.
     pub fn bring_node_back(&mut self, node: usize) {
         self.servers[node].is_up = true;
         for disk in self.disks.iter_mut().filter(|disk| disk.node == node) {

@@ -1,4 +1,4 @@
-//! The volume that all clients work on, and what its blocks say about themselves.
+//! The volume that all clients work on, and the marks in its blocks.
 
 use super::oracle::ZERO;
 use sys::{BufMut, Payload};

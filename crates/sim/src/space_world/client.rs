@@ -1,4 +1,5 @@
-//! Clients: each does one operation after the other, on whichever coordinator it finds, and remembers what it saw.
+//! Clients: each does one operation after the other, on any coordinator that it finds, and remembers
+//! the answers.
 
 use super::blocks::{CHUNK_BLOCKS, CHUNKS, is_append, payload, value_of};
 use super::oracle::{Register, ZERO};
@@ -9,10 +10,10 @@ use store::api::WriteClass;
 use sys::Payload;
 use types::{BLOCK_BYTES, Lba};
 
-/// First blocks, within a chunk, of what clients touch: both regions, and their border.
+/// First blocks, within a chunk, of the clients' operations: both regions, and their border.
 const PLACES: [u64; 4] = [0, 100, 253, 400];
 
-/// What a client waits for.
+/// An operation of a client, under way.
 #[derive(Debug, Clone)]
 pub(crate) enum Doing {
     Read {
@@ -23,7 +24,7 @@ pub(crate) enum Doing {
         blocks: u64,
         value: u64,
     },
-    /// These blocks of what was given back.
+    /// These blocks of a chunk that is given back.
     Discard {
         lbas: Vec<u64>,
         value: u64,
@@ -37,7 +38,7 @@ pub(crate) struct Client {
     pub began: u64,
     /// Virtual time at which it began.
     pub since: u64,
-    /// Virtual time at which it is given up.
+    /// Virtual time at which the client gives up.
     pub patience_until: u64,
     pub token: u64,
 }
@@ -49,7 +50,7 @@ impl Client {
     }
 }
 
-/// What all clients know together.
+/// Knowledge that all clients share.
 #[derive(Default)]
 pub(crate) struct History {
     pub registers: BTreeMap<u64, Register>,
@@ -59,7 +60,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Chooses a few blocks or a whole chunk to give back, if it can be told afterwards whether that was done.
+    /// Chooses a few blocks or a whole chunk to give back, if a later read can tell whether that was done.
     fn choose_discard(&mut self, random: &mut Random, step: u64) -> Option<(Doing, SpaceRequest)> {
         let chunk = random.below(CHUNKS);
         let place = PLACES[random.below(PLACES.len() as u64) as usize];

@@ -1,4 +1,4 @@
-//! The course of a run: its time, its chance, the events to come, and what was seen so far.
+//! The course of a run: its time, its chance, the events to come, and the findings so far.
 
 use super::event::Event;
 use super::scenario::Scenario;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub(crate) const MILLISECOND: u64 = 1_000_000;
 pub(crate) const MICROSECOND: u64 = 1_000;
 
-/// What a run touched, so that tests can require that faults really happened.
+/// Events of a run, counted so that tests can require that faults really happened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Coverage {
     pub acknowledged_writes: u64,
@@ -33,7 +33,7 @@ pub struct Coverage {
     pub all_away: u64,
     /// Times that a node took another one for dead.
     pub dead_nodes: u64,
-    /// Links that lost what is large for a while.
+    /// Links that lost large messages for a while.
     pub large_losses: u64,
     /// Times that a node fell silent since its large messages reached nobody.
     pub retreats: u64,
@@ -101,7 +101,7 @@ impl Course {
         self.queue.insert((self.now + nanoseconds.max(1), self.sequence), event);
     }
 
-    /// Goes on to the next event.
+    /// Advances to the next event.
     pub fn next(&mut self) -> Option<Event> {
         let ((at, _), event) = self.queue.pop_first()?;
         debug_assert!(at >= self.now, "time goes back from {} to {at}", self.now);

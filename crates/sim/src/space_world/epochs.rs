@@ -1,8 +1,8 @@
-//! How servers judge the epochs that others name, in runs in which one of them lies: [`space::local::epochs`] itself, and around it what
-//! `space::local` does with it.
+//! How servers judge epochs from other servers, in runs in which one of them lies:
+//! [`space::local::epochs`] itself, and around it the handling by `space::local`.
 //!
-//! A server that lies begins a session under an epoch that no record gave. No disk promises such an epoch, whatever else fails: every owner
-//! that follows would be kept out.
+//! A server that lies begins a session under an epoch that no record gave. No disk promises such an
+//! epoch, whichever other faults occur: every later owner would be kept out.
 
 use super::blocks::VOLUME;
 use super::course::{Course, MICROSECOND};
@@ -10,13 +10,13 @@ use super::event::Event;
 use super::membership::id_of;
 use super::network::Network;
 use super::servers::Servers;
-use cluster::{Answer, MemoryState, Record, Request as StateRequest, Typed, VolumeRecord};
+use records::{Answer, MemoryState, Record, Request as StateRequest, Typed, VolumeRecord};
 use space::local::epochs::{Asked, Epochs};
 use space::message::{BusError, Operation, PeerId, Priority, Request, RequestId, Response, SessionId};
 use space::seam::BlockStore;
 use types::Epoch;
 
-/// What each server knows of records, as far as it judges others by them.
+/// Each server's knowledge of records, as far as it judges others by them.
 pub(crate) struct Gates {
     of: Vec<Epochs>,
     last_token: u64,

@@ -1,6 +1,6 @@
-//! What may happen at a moment of a run.
+//! Events at moments of a run.
 
-use cluster::{Answer, Request as StateRequest};
+use records::{Answer, Request as StateRequest};
 use space::message::{Request, Response};
 
 pub(crate) enum Event {
@@ -43,7 +43,7 @@ pub(crate) enum Event {
     Poll {
         disk: usize,
     },
-    /// The client's turn; with an operation, the end of its patience with that.
+    /// The client's turn; with an operation, the timeout of that.
     Client {
         client: usize,
         operation: Option<u64>,

@@ -21,7 +21,7 @@ pub(crate) enum Kind {
     Slow,
     Add,
     AllAway,
-    /// A link loses what is large.
+    /// A link loses large messages.
     LoseLarge,
     /// Only small messages pass between a node and everybody else.
     LoseLargeOfNode,

@@ -1,8 +1,9 @@
-//! What each node has of the volume.
+//! Each node's hold on the volume.
 //!
-//! A volume is not served when its virtual disk is: the file layer on it opens after that, which takes its time, and may fail. Nor is one let
-//! go of at once: commands on it have to end. Meanwhile nothing is opened, whatever the node hears. It looks whether it is to have the volume only
-//! when it hears of something new, or has let go of the volume.
+//! A volume is not served as soon as its virtual disk is: the file layer on it opens after that, which
+//! takes its time, and may fail. Nor does a node let go of one at once: commands on it have to end.
+//! Meanwhile nothing is opened, even if the node hears that it should. It checks whether it is to have
+//! the volume only when it hears of something new, or has let go of the volume.
 
 use super::course::{Course, MILLISECOND};
 use super::membership::Known;
@@ -28,17 +29,17 @@ pub(super) enum Hold {
     LettingGo {
         until: u64,
     },
-    /// It could not be opened, and that is about to be recorded.
+    /// The volume could not be opened, and the node is about to record that.
     Failed {
         at: u64,
     },
-    /// It is tried again then.
+    /// The node tries again then.
     Waiting {
         until: u64,
     },
 }
 
-/// What a node has of the volume.
+/// A node's hold on the volume.
 #[derive(Default)]
 pub(crate) struct Holding {
     pub(super) hold: Hold,
@@ -52,7 +53,7 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
-    /// Hears what the node knows by now; `has_read`: the records were read.
+    /// Takes the node's present knowledge; `has_read`: the records were read.
     pub(super) fn hear(&mut self, known: Known, has_read: bool) {
         self.reads |= self.let_go.take();
         self.looks |= has_read && std::mem::take(&mut self.reads);

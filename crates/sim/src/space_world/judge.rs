@@ -1,4 +1,4 @@
-//! What the oracle sees of records and disks, and when it looks.
+//! The oracle's view of records and disks, and the times of its checks.
 
 use super::blocks::{CHUNK_BLOCKS, VOLUME, value_of};
 use super::client::History;
@@ -8,10 +8,10 @@ use super::narrate;
 use super::nodes::SimDisk;
 use super::oracle::{Register, ZERO};
 use super::servers::Servers;
-use cluster::{MemoryState, Typed, VolumeRecord};
+use records::{MemoryState, Typed, VolumeRecord};
 use types::{ChunkIndex, DiskId, Lba};
 
-/// Judges each committed record and each acknowledged write by what the disks hold.
+/// Judges each committed record and each acknowledged write by the contents of the disks.
 ///
 /// `records` has every record that was ever committed, in order, the last being the one in force.
 pub(crate) struct Judge {
@@ -142,7 +142,7 @@ impl Look<'_> {
         let chunk = ChunkIndex((lba / CHUNK_BLOCKS) as u32);
         let known = self.disks.iter().find(|known| known.id == disk);
         let has = known.and_then(|known| known.medium.fake()).is_some_and(|store| {
-            // What is marked as lost is not answered for.
+            // Blocks marked as lost do not count as held.
             store.has_chunk(VOLUME, chunk) && !store.is_lost(VOLUME, Lba(lba))
         });
         has && record.in_sync.contains(&disk) && !record.building.contains(&(disk, chunk))

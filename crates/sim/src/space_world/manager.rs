@@ -1,4 +1,5 @@
-//! How the volume is opened, and when it is whole again: the manager that a cluster has, reduced to what matters here.
+//! Opens the volume, and decides when it is whole again: the manager that a cluster has, reduced to the
+//! needs of this world.
 
 use super::blocks::{CHUNK_BLOCKS, VOLUME};
 use super::course::{Course, MILLISECOND};
@@ -6,7 +7,7 @@ use super::event::Event;
 use super::invariants::copies::{Watch, Wrong};
 use super::membership::{LEASE, Membership, id_of};
 use super::servers::Servers;
-use cluster::VolumeRecord;
+use records::VolumeRecord;
 use space::coordinator::{Config, Coordinator, Phase, Predecessor};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -41,7 +42,7 @@ impl Manager {
         let copies = record.resiliency.copies();
         let emptied = self.retired.is_none_or(|retired| !record.in_sync.contains(&retired));
         let whole = emptied && out == 0 && record.building.is_empty() && record.min_holders == copies;
-        // A full pool may have no room for what is missing.
+        // A full pool may have no space for missing copies.
         let patient =
             course.scenario.tight && course.now > course.faults_end + 10_000 * MILLISECOND && out == 0;
         if !whole && !patient {
@@ -53,7 +54,7 @@ impl Manager {
                     && node.serves
                     && found.record() == record
                     && (found.chunk_counts().1 == 0 || patient)
-                    // A client that lost its patience may have left a write on its way.
+                    // A client that gave up may have left a write on its way.
                     && found.is_drained()
                     && found.is_reconciled()
             })
@@ -69,7 +70,7 @@ impl Manager {
             .find(|found| *found.phase() == Phase::Serving && Some(found.record()) == record);
         let Some(coordinator) = serving else { return self.watch.forget() };
         let (few, jobs) = (coordinator.settled_chunk_counts().1, coordinator.jobs().len());
-        // Chunks for which a full pool has no room are told of.
+        // Chunks for which a full pool has no space are reported.
         let short = few.saturating_sub(coordinator.chunks_without_room());
         let too_many = coordinator
             .chunk_copies()

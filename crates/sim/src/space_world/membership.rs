@@ -1,17 +1,19 @@
-//! Who of the nodes lives, who may answer, and who opens the volume: [`cluster::membership`] itself, with datagrams that the network loses, delays
-//! and repeats, and around it what `cenote` and `node` do with it.
+//! Liveness of the nodes, and the right to answer and to open the volume: [`heartbeat`]
+//! itself, with datagrams that the network loses, delays and repeats, and around it the steps of
+//! `cenote` and `node`.
 //!
-//! A node's process reads the records once in each term of its lease, which takes its time, and records another life before. What else it
-//! knows of them is late. It claims the volume if the rule names it, and serves when nobody answers any more of those that the record names.
+//! A node's process reads the records once in each term of its lease, which takes its time, and records
+//! another life before. All its other knowledge of them is late. It claims the volume if the rule names
+//! it, and serves once all owners that the record names have stopped answering.
 
 use super::course::{Course, MICROSECOND, MILLISECOND};
 use super::network::Network;
 use super::servers::Servers;
-use cluster::membership::{
+use heartbeat::{
     Dead, FormerOwner, HeartbeatKey, Incarnation, Member, Membership as Heartbeats, Options, Timing, Verdict,
     Ways,
 };
-use cluster::{Condition, MemoryState, NodeLease, Record, Stored, Typed, VolumeRecord};
+use records::{Condition, MemoryState, NodeLease, Record, Stored, Typed, VolumeRecord};
 use space::coordinator::{Claimed, Predecessor};
 use space::takeover::{self, Candidate, View, owners};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,15 +21,16 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use types::{DiskId, Monotonic, NodeId};
 
-/// How often nodes look what has come, and what is due.
+/// Interval at which nodes take their messages and do all that is due.
 pub(crate) const TICK: u64 = 5 * MILLISECOND;
 /// For how long a node may answer after it was heard.
 pub(crate) const LEASE: Duration = Duration::from_millis(250);
-/// A verdict that has stood for so long is about a life that was recorded later, too.
+/// Age of a verdict from which it is about a life that was recorded later, too.
 const VERDICT_STANDS: Duration = Duration::from_millis(500);
-/// Large messages that were lost for so long, or have come through again, say that a way is lost, or good. A tenth of what it is in earnest.
+/// How long large messages must be lost, or come through again, to prove a way lost, or good. A tenth
+/// of the real time.
 const WAY_PROVEN: u64 = 300 * MILLISECOND;
-/// Half of what it is in earnest, so that a run has more of it.
+/// Half of the real times, so that a run has more of them.
 const TIMING: Timing = Timing {
     interval: Duration::from_millis(50),
     suspect: Duration::from_millis(125),
@@ -39,7 +42,7 @@ const TIMING: Timing = Timing {
     cut_off: Duration::from_millis(500),
 };
 
-/// What a node has read and does not act by yet.
+/// Records that a node has read and does not act by yet.
 struct Reading {
     term: u64,
     life: u64,
@@ -64,11 +67,12 @@ struct Process {
     reach: (bool, u64),
     /// Since when the cluster state has not answered.
     unanswered_since: Option<u64>,
-    /// It says nothing ([`Heartbeats::hush`]).
+    /// The node says nothing ([`Heartbeats::hush`]).
     is_silent: bool,
 }
 
-/// What a node knows that decides who is to have the volume: the record's revision, the last lives, and those of the dead.
+/// A node's knowledge that decides which node is to have the volume: the record's revision, the last
+/// lives, and those of the dead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Known {
     revision: u64,
@@ -76,7 +80,7 @@ pub(crate) struct Known {
     down: BTreeMap<usize, u64>,
 }
 
-/// What a node's coordinator is to be told.
+/// News for a node's coordinator.
 #[derive(Default)]
 pub(crate) struct Told {
     pub lease: Option<Monotonic>,
@@ -165,7 +169,8 @@ impl Membership {
         Self { processes, deafness, flying: BTreeMap::new(), sent: 0 }
     }
 
-    /// Loses what the node sends, or hears, or both, for a while; and perhaps resets its connections, which says nothing of its process.
+    /// Loses a node's messages out, in, or both, for a while; and perhaps resets its connections, which
+    /// says nothing of its process.
     pub fn silence(&mut self, course: &mut Course, node: usize, lasting: u64) {
         let until = course.now + lasting;
         let kind = course.random.below(3);
@@ -201,7 +206,7 @@ impl Membership {
         self.deafness.fill(Deafness::default());
     }
 
-    /// Lets all nodes hear, decide and send; what each has to tell its coordinator.
+    /// Lets all nodes hear, decide and send; returns the news for each coordinator.
     pub fn beat(
         &mut self,
         course: &mut Course,
@@ -279,6 +284,8 @@ impl Membership {
         let (now, nodes) = (Monotonic(course.now), servers.nodes.len());
         let reached = (0..nodes).filter(|other| !network.loses_large_between(node, *other)).count();
         let (view, has_state) = (self.view(servers, node), has_state && !network.is_cut(node, nodes));
+        let served = servers.nodes[node].coordinator.as_ref().filter(|_| servers.nodes[node].serves);
+        let is_without = served.is_none_or(|served| takeover::is_spared(served.record(), &view, id_of(node)));
         let process = &mut self.processes[node];
         if (reached * 2 > nodes) != process.reach.0 {
             process.reach = (!process.reach.0, course.now);
@@ -289,9 +296,7 @@ impl Membership {
         let is_proven = course.now - since >= WAY_PROVEN;
         let is_unanswered = process.unanswered_since.is_some_and(|since| course.now - since >= WAY_PROVEN);
         process.heartbeats.note_ways(Ways { reach_most: reaches || !is_proven, votes: true });
-        let is_without =
-            |record: &Stored<VolumeRecord>| takeover::is_spared(&record.value, &view, id_of(node));
-        if !reaches && is_proven && is_unanswered && process.record.as_ref().is_some_and(is_without) {
+        if !reaches && is_proven && is_unanswered && is_without {
             process.heartbeats.hush(true, now);
         } else if reaches && is_proven {
             process.heartbeats.hush(false, now);
@@ -331,7 +336,7 @@ impl Membership {
         }
     }
 
-    /// Hears of what has changed.
+    /// Takes the changes of the records.
     fn watch(&mut self, course: &Course, state: &MemoryState, node: usize, told: &mut Told) {
         let process = &mut self.processes[node];
         let lives = state.list::<NodeLease>().unwrap_or_default();
@@ -365,7 +370,7 @@ impl Membership {
         }
     }
 
-    /// What the node goes by.
+    /// The knowledge on which the node acts.
     pub fn known(&self, node: usize) -> Known {
         let process = &self.processes[node];
         Known {
@@ -380,7 +385,7 @@ impl Membership {
         self.processes[node].record.as_ref().map(|record| &record.value)
     }
 
-    /// Who lives, and whose the disks are, as the node knows it.
+    /// Liveness of the nodes, and the owners of the disks, as the node knows them.
     pub fn view(&self, servers: &Servers, node: usize) -> View {
         let process = &self.processes[node];
         let candidate = |other: usize| {
@@ -393,7 +398,7 @@ impl Membership {
         }
     }
 
-    /// Whom the node takes the volume over from, if the rule names it.
+    /// The owner from which the node takes the volume over, if the rule names this node.
     pub fn to_open(&self, servers: &Servers, state: &MemoryState, node: usize) -> Option<Predecessor> {
         let (process, view) = (&self.processes[node], self.view(servers, node));
         let record = &process.record.as_ref()?.value;
@@ -429,7 +434,7 @@ impl Membership {
         permits
     }
 
-    /// Disks of nodes that this one takes for dead for at least so long.
+    /// Disks of nodes that this one has taken for dead for at least `at_least`.
     pub fn down(&self, course: &Course, servers: &Servers, node: usize, at_least: u64) -> BTreeSet<DiskId> {
         let down = &self.processes[node].down;
         let since = |disk: usize| down.get(&disk).is_some_and(|(since, _)| course.now - since >= at_least);

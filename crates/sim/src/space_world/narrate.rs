@@ -4,7 +4,7 @@
 use super::blocks::{CHUNK_BLOCKS, value_of};
 use super::client::Doing;
 use super::course::Moment;
-use cluster::VolumeRecord;
+use records::VolumeRecord;
 use space::api::{SpaceError, SpaceReply, SpaceRequest};
 use space::message::{Answer, Operation, Request, Response};
 use std::sync::OnceLock;

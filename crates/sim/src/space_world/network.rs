@@ -1,9 +1,10 @@
-//! What nodes say to each other and to the cluster state: it is late, lost, repeated and cut off as the scenario has it.
+//! Messages between nodes, and to the cluster state: late, lost, repeated and cut off as the scenario
+//! has it.
 
 use super::course::{Course, MICROSECOND, MILLISECOND};
 use super::event::Event;
 use super::servers::Servers;
-use cluster::{Answer, Request as StateRequest, VolumeRecord};
+use records::{Answer, Request as StateRequest, VolumeRecord};
 use space::coordinator::StateToken;
 use space::message::{BusError, Operation, Request, Response};
 use types::DiskId;
@@ -13,11 +14,12 @@ use types::DiskId;
 pub(crate) struct Network {
     /// Pairs of nodes that do not hear each other, once for each fault that cuts them off.
     cut: Vec<(usize, usize)>,
-    /// Ways from one node to another on which what is large is lost.
+    /// Ways from one node to another on which large messages are lost.
     loses_large: Vec<(usize, usize)>,
 }
 
-/// A connection on which nothing arrives any more, since something large was lost, is given up after so long: sooner than a disk is late.
+/// Time without a message after which a connection that lost a large one is given up: sooner than a
+/// disk is late.
 const SILENCE: u64 = 60 * MILLISECOND;
 
 impl Network {
@@ -34,7 +36,7 @@ impl Network {
         self.loses_large.clear();
     }
 
-    /// What is large is lost on these ways, until [`Network::carry_large`].
+    /// Loses large messages on these ways, until [`Network::carry_large`].
     pub fn lose_large(&mut self, ways: impl IntoIterator<Item = (usize, usize)>) {
         self.loses_large.extend(ways);
     }
@@ -43,7 +45,7 @@ impl Network {
         self.loses_large.clear();
     }
 
-    /// Whether what is large is lost between two nodes, on either way: a connection proves both.
+    /// Whether large messages are lost between two nodes, on either way: a connection proves both.
     pub fn loses_large_between(&self, one: usize, other: usize) -> bool {
         self.loses_large.contains(&(one, other)) || self.loses_large.contains(&(other, one))
     }

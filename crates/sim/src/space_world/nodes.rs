@@ -21,10 +21,10 @@ pub(crate) enum AnyStore {
     Real(Box<Store<CrashDisk>>),
 }
 
-/// What [`WatchedStore`] saw that must not be.
+/// Violations that [`WatchedStore`] saw.
 pub(crate) type Findings = Rc<RefCell<Vec<String>>>;
 
-/// A store whose answers are compared with what it has promised (I3).
+/// A store whose answers are compared with its promises (I3).
 pub(crate) struct WatchedStore {
     store: AnyStore,
     /// Requests that a promise forbids: token to (epoch, promised).
@@ -120,7 +120,7 @@ impl BlockStore for WatchedStore {
     }
 }
 
-/// What outlives the process that has a disk open.
+/// A disk's medium, which outlives the process that has it open.
 pub(crate) enum Medium {
     Fake(FakeStore),
     Real(CrashDisk),
@@ -185,9 +185,9 @@ pub(crate) struct Node {
     pub coordinator: Option<Coordinator>,
     /// The file layer on it is open: clients are let in.
     pub serves: bool,
-    /// The process is stopped, as by SIGSTOP: nothing is lost, and nothing goes on before then.
+    /// The process is stopped, as by SIGSTOP: nothing is lost, and nothing continues before then.
     pub frozen_until: u64,
-    /// What the coordinator knows of the pool.
+    /// The coordinator's knowledge of the pool.
     pub pool: Rc<RefCell<PoolView>>,
     /// The time for which a wake-up is scheduled.
     pub timer_at: Option<u64>,

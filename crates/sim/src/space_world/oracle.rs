@@ -1,4 +1,4 @@
-//! What may be read: each block is a register, and every write has a value of its own.
+//! Values that a read may return: each block is a register, and every write has a value of its own.
 //!
 //! Since values are unique it is known which write a read saw. A history of one register is linearizable if and only if, taking
 //! each value's operations together, no read ends before its write begins, no two values must both be current at one
@@ -52,8 +52,8 @@ impl Register {
         self.values.insert(value, Value { write: Interval { start: at, end: NEVER }, reads: Vec::new() });
     }
 
-    /// Begins a write of zeroes. To be called only if [`Register::may_be_zeroed`] says so: else it could not be told which zeroes a
-    /// read saw.
+    /// Begins a write of zeroes. To be called only if [`Register::may_be_zeroed`] says so: else nobody
+    /// could tell which zeroes a read saw.
     pub fn zeroing_began(&mut self, value: u64, at: u64) {
         self.write_began(value, at);
         self.zeroes.push(value);
@@ -108,7 +108,7 @@ impl Register {
         })
     }
 
-    /// What is wrong with the history; empty: it is linearizable.
+    /// Violations of linearizability in the history; empty: it is linearizable.
     pub fn violations(&self) -> Vec<String> {
         let mut wrong = self.strange.clone();
         let mut zones: Vec<(u64, u64, u64)> = Vec::new();

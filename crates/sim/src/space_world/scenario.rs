@@ -1,9 +1,10 @@
-//! What a run is made of: chosen by its seed, so that different seeds stress different things.
+//! Make-up of a run: chosen by its seed, so that different seeds stress different things.
 
 use crate::random::Random;
-use cluster::Resiliency;
+use records::Resiliency;
 
-/// One of so many seeds has links that lose what is large: those with this remainder. Not drawn, so that the other seeds stay what they were.
+/// One of so many seeds has links that lose large messages: those with this remainder. Not drawn, so
+/// that the other seeds stay what they were.
 const LARGE_LOSS_OF: u64 = 12;
 const LARGE_LOSS_AT: u64 = 5;
 /// The same, of a node whose large messages are lost towards everybody, the cluster state too.
@@ -28,7 +29,7 @@ pub struct Scenario {
     pub message_loss: u64,
     pub message_repeat: u64,
     pub message_slow: u64,
-    /// Writes are late while a disk is out: whatever is decided meanwhile meets writes in flight.
+    /// Writes are late while a disk is out: decisions made meanwhile meet writes in flight.
     pub late_writes: bool,
     pub state_loss: u64,
     /// Mean milliseconds between faults.
@@ -43,7 +44,7 @@ pub struct Scenario {
     pub addition: bool,
     /// Blocks and whole chunks are given back.
     pub discards: bool,
-    /// So few slabs that the pool fills up.
+    /// The pool has few slabs, and fills up.
     pub tight: bool,
     /// Some disks answer late for a while.
     pub slow_disks: bool,
@@ -51,15 +52,16 @@ pub struct Scenario {
     pub real_stores: bool,
     /// All disks go at once, and come back one after the other.
     pub all_away: bool,
-    /// Calls to disks may take so long that dead nodes are known by their silence alone.
+    /// Calls to disks may take long, so that dead nodes are known by their silence alone.
     pub patient_calls: bool,
-    /// Links lose what is large, one after the other, and nothing else is wrong: writes must go on.
+    /// Links lose large messages, one after the other, and nothing else is wrong: writes must continue.
     pub large_loss: bool,
-    /// A node loses what is large towards all others and the cluster state, and is heard: somebody must serve all the time.
+    /// A node loses large messages towards all others and the cluster state, and is heard: somebody must
+    /// serve all the time.
     pub large_loss_of_node: bool,
-    /// Processes are stopped for a while, and go on.
+    /// Processes are stopped for a while, and continue.
     pub freezes: bool,
-    /// So many of 1000 file layers cannot be opened, on a node that is to have the volume.
+    /// How many of 1000 file layers cannot be opened, on a node that is to have the volume.
     pub failing_openings: u64,
     /// Servers name epochs that no record gave.
     pub strange_epochs: bool,
@@ -125,7 +127,7 @@ impl Scenario {
         scenario.freezes = !scenario.late_writes && random.chance(350);
         let is_failing = random.chance(if scenario.freezes { 700 } else { 200 });
         scenario.failing_openings = if is_failing { random.between(100, 500) } else { 0 };
-        // What leaves disks needs room on others.
+        // Chunks that leave disks need space on others.
         scenario.retirement &= !scenario.tight;
         match seed % LARGE_LOSS_OF {
             LARGE_LOSS_AT => scenario.keep_only_large_loss(),

@@ -7,8 +7,8 @@ use super::event::{Event, Healing};
 use super::invariants::i3;
 use super::nodes::{Findings, Medium, Node, SimDisk, WatchedStore};
 use super::scenario::Scenario;
-use cluster::VolumeRecord;
 use pool::{FaultDomain, PoolView, Route};
+use records::VolumeRecord;
 use space::fake_store::{FakeFault, FakeStore};
 use space::message::SessionId;
 use space::message::{Operation, Request, Response};
@@ -25,7 +25,7 @@ use types::{BLOCK_BYTES, DiskId, Epoch, Lba, Monotonic};
 pub(crate) struct Servers {
     pub nodes: Vec<Node>,
     pub disks: Vec<SimDisk>,
-    /// What the stores saw that must not be.
+    /// Violations that the stores saw.
     findings: Findings,
 }
 
@@ -46,7 +46,7 @@ impl Servers {
         Self { nodes: (0..scenario.nodes).map(|_| Node::new()).collect(), disks, findings: Rc::default() }
     }
 
-    /// Takes what the stores saw that must not be.
+    /// Takes the violations that the stores saw.
     pub fn take_findings(&self) -> Vec<String> {
         self.findings.borrow_mut().drain(..).collect()
     }
@@ -162,7 +162,7 @@ impl Servers {
         std::mem::take(&mut node.tokens).into_values()
     }
 
-    /// Ends a process whose coordinator is gone, and with it what its disks had not made durable.
+    /// Ends a process whose coordinator is gone, and with it the data that its disks had not made durable.
     pub fn crash(&mut self, course: &mut Course, node: usize) {
         debug_assert!(self.nodes[node].coordinator.is_none());
         self.nodes[node].up = false;

@@ -1,16 +1,17 @@
-//! What a node does when an opening ends or the volume is lost: as `node` does, by the same rules ([`space::takeover`]).
+//! A node's reaction when an opening ends or the volume is lost: as in `node`, by the same rules
+//! ([`space::takeover`]).
 
 use super::course::MILLISECOND;
 use super::holding::{Hold, Holding};
 use super::membership::id_of;
 use super::world::SpaceWorld;
-use cluster::{Record, Transaction, Typed, VolumeRecord};
+use records::{Record, Transaction, Typed, VolumeRecord};
 use space::api::SpaceError;
 use space::coordinator::{Phase, Predecessor};
 use space::takeover::{self, Ended, PassOn, Tried};
 
 impl SpaceWorld {
-    /// Goes on with what the node has of the volume. `has_read`: it has read the records.
+    /// Advances the node's hold on the volume. `has_read`: it has read the records.
     pub(super) fn hold(&mut self, node: usize, has_read: bool) {
         let now = self.course.now;
         if !self.servers.nodes[node].is_awake(now) {
@@ -30,7 +31,7 @@ impl SpaceWorld {
         if self.membership.is_silent(node) {
             return self.withdraw_in_silence(node);
         }
-        // What it hears while it holds the volume tells it nothing to do, then or later.
+        // News that arrives while the node holds the volume gives it nothing to do, then or later.
         let looks = std::mem::take(&mut self.holdings[node].looks);
         if looks
             && self.holdings[node].hold == Hold::Elsewhere
@@ -50,7 +51,7 @@ impl SpaceWorld {
         self.pump(node);
     }
 
-    /// Takes notice of what became of the node's virtual disk.
+    /// Heeds the phase of the node's virtual disk.
     pub(super) fn heed_phase(&mut self, node: usize) {
         let Some(coordinator) = &self.servers.nodes[node].coordinator else { return };
         let phase = coordinator.phase().clone();
@@ -75,7 +76,8 @@ impl SpaceWorld {
         self.drop_coordinator(node);
     }
 
-    /// Takes the volume out of service at a node that has fallen silent; it is looked at again when the node speaks.
+    /// Takes the volume out of service at a node that has fallen silent; the node checks it again when it
+    /// speaks.
     fn withdraw_in_silence(&mut self, node: usize) {
         if self.holdings[node].hold == Hold::Serving {
             self.withdraw(node);

@@ -1,4 +1,4 @@
-//! Drives the clients: what they ask, what they are answered, and the last reads of all copies.
+//! Drives the clients: their requests, the answers, and the last reads of all copies.
 
 use super::client::{Client, Doing, History};
 use super::course::{Course, MICROSECOND, MILLISECOND};
@@ -15,7 +15,7 @@ use types::{Lba, Monotonic};
 /// as a link is bad.
 const STALLED: u64 = 700 * MILLISECOND;
 
-/// The clients and what they know together.
+/// The clients and their common knowledge.
 ///
 /// A client has at most one operation in flight; the token of that operation is at one node at most.
 pub(crate) struct Traffic {
@@ -25,11 +25,11 @@ pub(crate) struct Traffic {
     last_reads: Option<VecDeque<(u64, u8)>>,
 }
 
-/// What a client does next.
+/// A client's next step.
 pub(crate) enum Turn {
-    /// It waits for an answer, or for its next turn.
+    /// The client waits for an answer, or for its next turn.
     Wait,
-    /// It asks the coordinator of this node.
+    /// The client asks the coordinator of this node.
     Ask { node: usize, doing: Doing, request: SpaceRequest },
     /// Every copy was read: the run is over. The volume is open on this node.
     Finished { node: usize },
@@ -50,7 +50,7 @@ impl Traffic {
         operation.is_none_or(|operation| self.clients[client].awaits(operation))
     }
 
-    /// Lets clients go on whose coordinator is gone.
+    /// Continues clients whose coordinator is gone.
     pub fn forsaken(&mut self, course: &mut Course, clients: impl Iterator<Item = usize>) {
         for client in clients {
             self.clients[client].doing = None;
@@ -99,7 +99,7 @@ impl Traffic {
         course.after(pause, Event::Client { client, operation: None });
     }
 
-    /// Chooses what a client does in its turn. `whole_on`: the node that serves a volume that is whole.
+    /// Chooses a client's step in its turn. `whole_on`: the node that serves a volume that is whole.
     pub fn choose(
         &mut self,
         course: &mut Course,

@@ -1,4 +1,5 @@
-//! The run: takes one event after the other to the parts of the world, and carries what coordinators want to say.
+//! The run: takes one event after the other to the parts of the world, and carries the coordinators'
+//! messages.
 
 use super::blocks::{CHUNK_BLOCKS, CHUNKS, VOLUME};
 use super::course::{Course, Coverage, MILLISECOND};
@@ -15,7 +16,7 @@ use super::network::Network;
 use super::scenario::Scenario;
 use super::servers::Servers;
 use super::traffic::{Traffic, Turn};
-use cluster::{Answer, MemoryState, Provisioning, Request as StateRequest, Typed, VolumeRecord};
+use records::{Answer, MemoryState, Provisioning, Request as StateRequest, Typed, VolumeRecord};
 use space::coordinator::{Coordinator, Event as SpaceEvent, Phase, Predecessor};
 use space::fake_store::FakeFault;
 use types::{BLOCK_BYTES, Monotonic, PoolId};
@@ -23,8 +24,8 @@ use types::{BLOCK_BYTES, Monotonic, PoolId};
 /// Steps after which a run is broken off: it would not end.
 const STEPS_MAX: u64 = 3_000_000;
 
-/// A volume is not served for so long at most, if others could: a node finds out that it reaches nobody, the others that it is silent, one of them
-/// takes over.
+/// Longest time without service, if others could serve the volume: a node finds out that it reaches
+/// nobody, the others that it is silent, one of them takes over.
 const UNSERVED_MAX: u64 = 2_200 * MILLISECOND;
 
 /// The outcome of a run.
@@ -48,8 +49,8 @@ pub fn run(seed: u64) -> Report {
 
 /// Nodes with coordinators and replicas, a network, the cluster state, and clients.
 ///
-/// Each part owns its state and takes its neighbours as arguments; what is here knows only which part an event is for. After
-/// each call of a coordinator the world is pumped, so that nothing waits in one unsaid.
+/// Each part owns its state and takes its neighbours as arguments; this type knows only which part an
+/// event is for. After each call of a coordinator the world is pumped, so that no message waits in one.
 pub(super) struct SpaceWorld {
     pub(super) course: Course,
     pub(super) servers: Servers,
@@ -61,9 +62,9 @@ pub(super) struct SpaceWorld {
     pub(super) manager: Manager,
     pub(super) membership: Membership,
     gates: Gates,
-    /// What each node has of the volume.
+    /// Each node's hold on the volume.
     pub(super) holdings: Vec<Holding>,
-    /// Since when each node's coordinator serves, as it was last looked at.
+    /// Since when each node's coordinator serves, as of the last check.
     serving_since: Vec<Option<u64>>,
     /// Acknowledged writes, and when there was one more last.
     progress: (u64, u64),
@@ -147,7 +148,7 @@ impl SpaceWorld {
         format!("liveness: the volume does not become whole again: {record:?} {doing:?}")
     }
 
-    /// When the process that the event comes to goes on, if it is stopped.
+    /// When the process that the event comes to continues, if it is stopped.
     fn frozen_until(&self, event: &Event) -> Option<u64> {
         let node = match event {
             Event::Request { to: disk, .. } | Event::Poll { disk } => self.servers.disks[*disk].node,
@@ -232,7 +233,8 @@ impl SpaceWorld {
         }
     }
 
-    /// Lets nodes hear each other, tells coordinators what follows, and opens the volume on the node that the rule names.
+    /// Lets nodes hear each other, tells coordinators the consequences, and opens the volume on the node
+    /// that the rule names.
     fn beat(&mut self) {
         self.course.after(TICK, Event::Heartbeat);
         let Self { course, servers, network, membership, state, state_down, .. } = self;
@@ -285,7 +287,7 @@ impl SpaceWorld {
     /// Looks whether disks of dead nodes still count that others can do without.
     fn watch_dead_nodes(&mut self) {
         let Self { course, servers, membership, judge, serving_since, .. } = self;
-        // What holds the change of the record up.
+        // These faults delay the change of the record.
         let Scenario { partitions, state_loss, .. } = course.scenario;
         if partitions || state_loss > 0 {
             return;
@@ -302,7 +304,7 @@ impl SpaceWorld {
             if course.now - since < dead_nodes::PATIENCE || judge.record() != Some(coordinator.record()) {
                 continue;
             }
-            // The copies of such a chunk are not among those that are told.
+            // The coordinator does not report the copies of such a chunk.
             if coordinator.gives_back() {
                 continue;
             }
@@ -312,7 +314,7 @@ impl SpaceWorld {
         }
     }
 
-    /// Tells a node's coordinator something, if it has one, and carries what that wants to say.
+    /// Calls a node's coordinator, if it has one, and carries its messages.
     fn tell(&mut self, node: usize, something: impl FnOnce(&mut Coordinator, Monotonic)) {
         let now = Monotonic(self.course.now);
         if let Some(coordinator) = &mut self.servers.nodes[node].coordinator {
@@ -321,7 +323,7 @@ impl SpaceWorld {
         self.pump(node);
     }
 
-    /// Carries what the node's coordinator wants to say.
+    /// Carries the messages of the node's coordinator.
     pub(super) fn pump(&mut self, node: usize) {
         let Self { course, servers, network, judge, traffic, .. } = self;
         let mut completions = Vec::new();
@@ -391,7 +393,7 @@ impl SpaceWorld {
         network.answer_state(course, from, incarnation, number, answer);
     }
 
-    /// A server has read the record, if it reaches the state, and judges what waited for that.
+    /// A server has read the record, if it reaches the state, and judges the requests that waited for that.
     fn judge_epochs(&mut self, node: usize, token: u64) {
         let Self { course, servers, network, state, state_down, gates, .. } = self;
         let is_reached = !*state_down && !network.is_cut(node, servers.nodes.len());
@@ -498,8 +500,8 @@ impl SpaceWorld {
         }
     }
 
-    /// Loses what is large on the way from the node to another one, on the way back, or on both, if all copies are in sync: others could do
-    /// without those of one node.
+    /// Loses large messages on the way from the node to another one, on the way back, or on both, if all
+    /// copies are in sync: others could do without those of one node.
     fn lose_large(&mut self, node: usize, lasting: u64) {
         let Self { course, servers, network, judge, .. } = self;
         let copies = |record: &VolumeRecord| record.resiliency.copies();
@@ -521,8 +523,9 @@ impl SpaceWorld {
         course.after(lasting, Event::Heal(Healing::Large));
     }
 
-    /// Loses what is large between a node, mostly the one that has the volume, and everybody else: what it sends, what it is sent, or both. The
-    /// cluster state, which lies behind the same network, does not answer it.
+    /// Loses large messages between a node, mostly the one that has the volume, and everybody else: its
+    /// own, those to it, or both. The cluster state, which lies behind the same network, does not answer
+    /// it.
     fn lose_large_of_node(&mut self, node: usize, lasting: u64) {
         let Self { course, servers, network, judge, membership, .. } = self;
         let Some(record) = judge.record().filter(|record| record.stale.is_empty()) else { return };
@@ -543,7 +546,7 @@ impl SpaceWorld {
         course.after(lasting, Event::Heal(Healing::Reconnect(node, nodes)));
     }
 
-    /// Looks whether writes go on: whatever one node cannot do, others serve the volume soon.
+    /// Checks that writes continue: if one node cannot serve the volume, others soon do.
     fn watch_progress(&mut self) {
         let course = &mut self.course;
         let written = course.coverage.acknowledged_writes;

@@ -1,4 +1,5 @@
-//! What an administrator, or the daemon's schedule, has done: scrubs, checks, moves; and when everything is whole again.
+//! Actions of an administrator, or of the daemon's schedule: scrubs, checks, moves; and when everything
+//! is whole again.
 
 use super::node::{Condition, Node, Slot};
 use super::served::Served;
@@ -10,7 +11,7 @@ use types::{DiskId, Lba, Monotonic, VolumeId};
 
 /// Bytes that a disk is asked to verify in one go: the daemon's.
 const SCRUB_BYTES: u64 = 4 << 20;
-/// A step without an answer for so long is asked again: the disk was taken out.
+/// Time without an answer after which a step is repeated: the disk was taken out.
 const STEP_MAX: Duration = Duration::from_secs(20);
 
 /// A scrub of disks, one after the other.
@@ -37,7 +38,7 @@ impl Scrub {
             self.disks.pop_front();
             self.asked = None;
         } else if !node.is_reconciled() {
-            // What a crash tore is no damage of a disk; a scrub that came first would take it for some.
+            // Pages torn by a crash are no damage of a disk; an earlier scrub would report them.
         } else if self.asked.is_none_or(|at| now.since(at) > STEP_MAX) {
             node.space.scrub(disk, SCRUB_BYTES);
             self.asked = Some(now);
@@ -113,7 +114,7 @@ impl Check {
     }
 }
 
-/// What keeps everything from having all its copies in place.
+/// A reason why not all copies are in place.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Short {
     /// Index of a disk that is not there.

@@ -1,4 +1,4 @@
-//! Clients: each works in a directory of its own, remembers what it was answered, and says what must be true from then on.
+//! Clients: each works in a directory of its own, remembers its answers, and knows what they make certain.
 
 use super::home::Home;
 use super::model::{CELL_BYTES, ChangeId, Changes, Content, FileModel};
@@ -17,14 +17,14 @@ const WRITE_THROUGH: u32 = 2;
 const DACL_SECURITY_INFORMATION: u32 = 4;
 /// Operations of one client at once.
 const DOING_MAX: usize = 4;
-/// Pauses of a client that has done much are so many times as long.
+/// Factor by which pauses of a client that has done much are longer.
 const LEISURE: u64 = 16;
 /// Opens of one client at once.
 const OPENS_MAX: usize = 4;
 /// Cells of the block in which clones are aligned.
 const BLOCK_CELLS: u64 = types::BLOCK_BYTES as u64 / CELL_BYTES;
 
-/// What a client waits for.
+/// A request that a client may have under way.
 #[derive(Debug, Clone)]
 pub(crate) enum What {
     Create { file: u32, at: usize, write_through: bool },
@@ -38,7 +38,7 @@ pub(crate) enum What {
     Zero { file: u32, change: ChangeId, cells: (u64, u64) },
     Clone { file: u32, change: ChangeId, cells: (u64, u64), source: (u32, u64, u64) },
     Rename { file: u32, at: usize },
-    SetSecurity,
+    SetSecurity { file: u32 },
     Recovery,
 }
 
@@ -80,13 +80,13 @@ pub(crate) struct OpenFile {
     pub open: OpenId,
     pub file: u32,
     pub write_through: bool,
-    /// Step at which its last write was asked for, and the last flush that was answered.
+    /// Step of its last write's request, and of the last flush that was answered.
     wrote: u64,
     flushed: u64,
     closing: bool,
 }
 
-/// What a client is about to do, step by step: a program that saves a file, or a host that keeps images of machines.
+/// A client's next steps: a program that saves a file, or a host that keeps images of machines.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     CreateAt(u64),
@@ -105,7 +105,7 @@ enum Step {
     RemoveBefore,
 }
 
-/// Blocks of an image: with every other one given back by a clone it has more pieces than a short journal's batch has room for.
+/// Blocks of an image: half of them, given back by a clone, leave more pieces than a short journal's batch.
 const IMAGE_BLOCKS: u64 = 1600;
 /// Cells of one write of an image.
 const IMAGE_WRITE_CELLS: u64 = 400;
@@ -113,11 +113,11 @@ const IMAGE_WRITE_CELLS: u64 = 400;
 const PLAN_PAUSE_US: u64 = 100;
 
 pub(crate) enum Mode {
-    /// Its volume does not serve.
+    /// The client's volume does not serve.
     Away,
     Recovering(Box<Recovery>),
     Working,
-    /// An answer left open what its names are: it waits for a restart.
+    /// An answer left open which names the client has: it waits for a restart.
     Lost,
 }
 
@@ -132,14 +132,14 @@ pub(crate) struct Client {
     /// The file that the plan is about, and the one before it.
     planned: u32,
     before: u32,
-    /// It makes images, each with a clone that is changed in pieces.
+    /// The client makes images, each with a clone that is changed in pieces.
     makes_images: bool,
     pause_us: u64,
     name_count: u64,
     cells_max: u64,
 }
 
-/// What a client shares with the others.
+/// State that a client shares with the others.
 pub(crate) struct Shared<'a> {
     pub random: &'a mut Random,
     pub changes: &'a mut Changes,
@@ -148,12 +148,12 @@ pub(crate) struct Shared<'a> {
     pub now: Monotonic,
 }
 
-/// What follows from an answer.
+/// Consequences of an answer.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub wrong: Option<String>,
-    /// All metadata that was answered before this step is durable, of all clients of the volume. What another client changed while a
-    /// durable request was under way may be behind it in the volume's journal.
+    /// All metadata answered before this step is durable, for all clients of the volume. Other changes made
+    /// during a durable request may be behind it in the volume's journal.
     pub metadata_durable: Option<u64>,
     /// The next request of the same work.
     pub next: Option<(What, Operation)>,
@@ -171,7 +171,7 @@ impl Client {
             plan: VecDeque::new(),
             planned: 0,
             before: 0,
-            // The volume has room for those of one.
+            // The volume has space for the images of one client.
             makes_images: scenario.images && number == 0,
             pause_us: scenario.pause_us,
             name_count: scenario.names,
@@ -179,7 +179,7 @@ impl Client {
         }
     }
 
-    /// The process or the volume is gone: nothing that was asked for is answered, and no open is left.
+    /// The process or the volume is gone: no request is answered any more, and no open is left.
     pub fn restarted(&mut self) {
         self.doing.clear();
         self.opens.clear();
@@ -197,7 +197,7 @@ impl Client {
     /// Whether nothing else changes these cells of the file, or its end.
     fn is_free(&self, file: u32, from: u64, to: u64) -> bool {
         self.doing.values().flat_map(|doing| doing.what.reserves()).all(|(other, start, end)| {
-            // What lies behind the end moves it.
+            // A write behind the end of the file moves the end.
             other != file
                 || ((end <= from || to <= start)
                     && end.max(to).saturating_mul(CELL_BYTES) <= self.home.end_of(file))
@@ -218,7 +218,7 @@ impl Client {
             })
     }
 
-    /// Chooses what to do next.
+    /// Chooses the next request.
     pub fn choose(&mut self, shared: &mut Shared) -> Option<(What, Operation)> {
         if self.doing.len() >= DOING_MAX {
             return None;
@@ -443,17 +443,17 @@ impl Client {
     }
 
     fn choose_close(&mut self, shared: &mut Shared) -> Option<(What, Operation)> {
-        let open = self.pick_open(shared)?;
-        // A close may overtake a flush; what else is under way would lose its open.
+        let OpenFile { open, file: own, .. } = self.pick_open(shared)?;
+        // A close may overtake a flush; other requests under way would lose their open.
         let busy = self.doing.values().any(|doing| match &doing.what {
             What::Flush { .. } => false,
-            What::Read { file, .. } | What::Rename { file, .. } => *file == open.file,
-            other => other.reserves().any(|(file, ..)| file == open.file),
+            What::Read { file, .. } | What::Rename { file, .. } | What::SetSecurity { file } => *file == own,
+            other => other.reserves().any(|(file, ..)| file == own),
         });
         if busy {
             return None;
         }
-        Some(self.close(open.open, open.file, None))
+        Some(self.close(open, own, None))
     }
 
     fn close(&mut self, open: OpenId, file: u32, removes: Option<usize>) -> (What, Operation) {
@@ -561,7 +561,7 @@ impl Client {
         let descriptor = SecurityDescriptor { dacl: Some(Acl::new(aces)), ..Default::default() };
         let descriptor = descriptor.build().expect("short enough");
         let set = Operation::SetSecurity { open: open.open, parts: DACL_SECURITY_INFORMATION, descriptor };
-        Some((What::SetSecurity, set))
+        Some((What::SetSecurity { file: open.file }, set))
     }
 
     fn rename(
@@ -623,7 +623,7 @@ impl Client {
             (What::Clone { change, .. }, Reply::Done | Reply::Copied { .. }) => {
                 shared.changes.end(change, step, durable_share);
             }
-            (What::SetSecurity, Reply::Done) => {}
+            (What::SetSecurity { .. }, Reply::Done) => {}
             (What::Read { file, from, count }, Reply::Read(data)) => {
                 outcome.wrong = self.home.check_read(shared.changes, file, from, count, &data, began);
             }
@@ -669,7 +669,7 @@ impl Client {
         self.opens.push(OpenFile { open, file, write_through, wrote: 0, flushed: 0, closing });
     }
 
-    /// An operation was refused: what is wrong with that, unless it may be.
+    /// An operation was refused: returns the fault in that, unless it may be.
     pub fn refused(
         &mut self,
         changes: &Changes,

@@ -1,6 +1,8 @@
-//! Users who make nothing but names, once all is whole: first one whom a quota bounds, then one whom none does, until the volume takes no more.
+//! Users who make nothing but names, once all is whole: first one whom a quota bounds, then one whom
+//! none does, until the volume takes no more.
 //!
-//! Owns how far that is. A quota holds whatever is made, and a volume that refuses a name for want of room tells none.
+//! Owns the progress of that. A quota holds for all kinds of files, and a volume that refuses a name
+//! for want of space reports none free.
 
 use super::home::wide;
 use super::node::Node;
@@ -14,9 +16,10 @@ use volume::security::SecurityDescriptor;
 const NAMES_MAX: u64 = 64;
 /// Names made in one turn.
 const NAMES: u64 = 64;
-/// Checkpoints and changes of the pool's room come between.
+/// Checkpoints and changes of the pool's space come between.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Refusals in a row after which the volume takes no more: what may make room has had two seconds.
+/// Refusals in a row after which the volume takes no more: work that may free space has had two
+/// seconds.
 const REFUSALS: u32 = 40;
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

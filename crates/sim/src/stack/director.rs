@@ -14,7 +14,7 @@ use types::{DiskId, Monotonic};
 
 /// After the end of a fault everything has its copies again within this time, replacement of a disk included.
 const WHOLE_WITHIN: Duration = Duration::from_secs(400);
-/// A disk that cannot be opened for so long is replaced.
+/// Time after which a disk that cannot be opened is replaced.
 const REPLACE_AFTER: Duration = Duration::from_secs(30);
 
 fn ms(milliseconds: u64) -> Duration {
@@ -213,7 +213,8 @@ impl Director {
                 self.enter(world, Stage::Verify);
             }
             Stage::Verify if world.check.is_done() => self.verified(world),
-            // What a disk lost from its journal may show only now: then it is replaced before another goes.
+            // A loss from a disk's journal may show only now: then the disk is replaced before another one is
+            // removed.
             Stage::Reread if world.all_recovered() => {
                 if !self.made_whole(world) {
                     return;
@@ -355,7 +356,7 @@ impl Director {
         self.begin_calm(world);
     }
 
-    /// What cannot be read on a disk, or fails its checksum, is repaired by a scrub alone.
+    /// Unreadable blocks, and wrong checksums, on a disk are repaired by a scrub alone.
     fn judge_scrub(&self, world: &mut StackWorld) {
         let found = world.check.found;
         let Some(striking) = self.striking.as_ref().filter(|striking| striking.kind.is_scrubbed()) else {
@@ -376,7 +377,7 @@ impl Director {
         if let Some((disk, count)) = world.told.accused(&node.slots) {
             world.violations.push(format!("{count} errors are told of disk {disk}, which did nothing wrong"));
         }
-        // One that could not be opened any more was replaced, which is told.
+        // A disk that could not be opened any more was replaced, and that is reported.
         let disk = world.disks.iter().find(|disk| disk.id == striking.disk);
         let needed =
             |disk: &SimDisk| disk.control.medium_errors.get().saturating_sub(world.told.needless(disk.id));
@@ -392,7 +393,7 @@ impl Director {
         }
     }
 
-    /// What runs beside the clients.
+    /// Starts background work beside the clients.
     fn work(&mut self, world: &mut StackWorld) {
         if world.now < self.work_at || !matches!(self.stage, Stage::Calm { .. } | Stage::Fault { .. }) {
             return;
@@ -408,7 +409,7 @@ impl Director {
             }
             Work::Retire => {
                 let chosen = world.random.below(world.disks.len() as u64) as usize;
-                // The others have room for everything.
+                // The other disks have space for everything.
                 let copies = world.scenario.volumes.iter().map(|volume| volume.copies()).max();
                 let spare = copies.is_some_and(|copies| world.disks.len() > usize::from(copies));
                 for (index, disk) in world.disks.iter().enumerate() {

@@ -13,12 +13,12 @@ use store::{FormatParameters, Layout, Store};
 use types::{DiskId, Epoch, Monotonic, PoolId, VolumeId};
 
 pub(crate) const POOL: PoolId = PoolId::from_bytes([1; 16]);
-/// An operation without an answer for so long has failed: what the daemon gives a disk by default.
+/// Time without an answer after which an operation has failed: the daemon's default for a disk.
 pub(crate) const DISK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Journal of each disk: the smallest that stores take, so that checkpoints are many.
 const JOURNAL_BYTES: u64 = 256 << 10;
 
-/// What the world does to a disk, and sees of it.
+/// Faults that the world gives a disk, and its observations of the disk.
 #[derive(Debug)]
 pub(crate) struct Control {
     pub now: Cell<Monotonic>,
@@ -28,13 +28,13 @@ pub(crate) struct Control {
     pub gone: Cell<bool>,
     /// Time between answers.
     pub latency: Cell<Duration>,
-    /// It did not answer in time, or was gone: it has to be opened anew, as the daemon does.
+    /// The disk did not answer in time, or was gone: it has to be opened anew, as the daemon does.
     pub lost: Cell<bool>,
-    /// When it has answers.
+    /// When the disk has answers.
     pub due: Cell<Option<Monotonic>>,
-    /// Of who has it open, as long as he has.
+    /// The process that has the disk open.
     opener: RefCell<Weak<()>>,
-    /// Reads that it answered with an error of the medium.
+    /// Reads that the disk answered with an error of the medium.
     pub medium_errors: Cell<u64>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct SimDisk {
 }
 
 impl SimDisk {
-    /// A formatted disk with so many slabs.
+    /// A formatted disk with `slabs` slabs.
     pub fn format(number: u8, slab_bytes: u64, slabs: u64, seed: u64) -> Self {
         let id = DiskId::from_bytes([number; 16]);
         let size_bytes = (slabs + 1) * (slab_bytes + (16 << 10)) + (4 << 20);
@@ -90,7 +90,8 @@ impl SimDisk {
         self.control.due.set(None);
     }
 
-    /// When there are answers for who has it open: nobody else would take them, and the run would go on in the shortest of steps.
+    /// When there are answers for the process that has it open: nobody else would take them, and the run
+    /// would advance in the shortest of steps.
     pub fn due(&self) -> Option<Monotonic> {
         self.control.due.get().filter(|_| self.control.opener.borrow().strong_count() > 0)
     }
@@ -117,7 +118,7 @@ pub(crate) struct TimedDisk {
     _opener: Rc<()>,
     disk: CrashDisk,
     control: Rc<Control>,
-    /// Operations without an answer, and when they were asked for.
+    /// Operations without an answer, and when they were submitted.
     waiting: BTreeMap<u64, Monotonic>,
     answers: Vec<DiskCompletion>,
 }

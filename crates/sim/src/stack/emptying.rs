@@ -1,7 +1,8 @@
-//! The end of a run: everything is removed, and then nothing may be left of it, neither in the metadata nor of the pool's room.
+//! The end of a run: everything is removed, and then nothing may be left of it, neither in the metadata
+//! nor of the pool's space.
 //!
-//! Owns how far that is. What a volume keeps of an empty tree, and the chunks that it holds ready for what comes next, are few and do not
-//! depend on what it held before.
+//! Owns the progress of that. The keys that a volume keeps of an empty tree, and the chunks that it
+//! holds ready for new data, are few and do not depend on its earlier contents.
 
 use super::node::{Node, Slot};
 use super::served::Served;
@@ -12,7 +13,7 @@ use volume::fs::{Check, FileId, FileSystem, FsError};
 
 /// Keys of an empty volume at most: its record and counters, the root directory with its descriptor, and bitmaps of groups.
 const KEYS_MAX: u64 = 24;
-/// Chunks of an empty volume at most: the journal, what is kept for data and for the next checkpoint.
+/// Most chunks of an empty volume: the journal, and those kept for data and for the next checkpoint.
 const CHUNKS_MAX: usize = 8;
 /// Changes come one by one, so that the journal fills and checkpoints follow.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -29,7 +30,7 @@ pub(crate) struct Emptying {
     volume: usize,
     /// Counts the keys that are left.
     check: Option<Check>,
-    /// What is too much of it still.
+    /// The rest that is too much still, in words.
     pub why: String,
 }
 
@@ -64,7 +65,8 @@ impl Emptying {
         self.volume >= thin.len()
     }
 
-    /// Removes some of what there is, and changes something for the journal; once nothing is there, the number of keys.
+    /// Removes some of the files, and changes something for the journal; once nothing is there, the number
+    /// of keys.
     fn empty(&mut self, fs: &mut FileSystem) -> Result<Option<u64>, FsError> {
         let mut is_empty = true;
         for home in fs.list(FileId::ROOT, None, ENTRIES)? {

@@ -4,9 +4,9 @@ use super::disks::SimDisk;
 use super::node::Node;
 use super::scenario::Kind;
 use crate::random::Random;
-use cluster::MemoryState;
 use disk::DiskError;
 use disk::crash::{CrashDisk, Fault, FaultAction, FaultTarget};
+use records::MemoryState;
 use std::time::Duration;
 use types::DiskId;
 
@@ -20,7 +20,7 @@ const AREA_PAGES: u64 = 4;
 /// Scenarios in which a disk goes back in time rotate epochs several times within it.
 const IMAGE_AGE_MIN: Duration = Duration::from_secs(2);
 
-/// What lies on a disk.
+/// Structures on a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Structure {
     Area,
@@ -48,7 +48,7 @@ pub(crate) struct Striking {
     pub kind: Kind,
     pub disk: DiskId,
     pub structure: Structure,
-    /// What the disk held before, to which it goes back.
+    /// The disk's earlier contents, to which it goes back.
     pub image: Option<CrashDisk>,
     /// Errors of the medium that the disk had answered before, without those of reads that nothing needed.
     pub medium_errors: u64,
@@ -119,9 +119,9 @@ fn send_state_away(state: &MemoryState, random: &mut Random) {
     let mut sometimes = Random::new(random.below(u64::MAX));
     let always = sometimes.chance(500);
     state.set_fault_hook(Some(Box::new(move |_| match sometimes.below(4) {
-        0 if !always => cluster::Fault::AnswerLost,
-        1 if !always => cluster::Fault::None,
-        _ => cluster::Fault::Lost,
+        0 if !always => records::Fault::AnswerLost,
+        1 if !always => records::Fault::None,
+        _ => records::Fault::Lost,
     })));
 }
 
@@ -200,7 +200,7 @@ impl Striking {
         Self { kind, disk: victim.id, structure, image, medium_errors }
     }
 
-    /// The cause of the fault is gone. What it did stays until it is repaired.
+    /// Ends the cause of the fault. Its damage stays until it is repaired.
     pub fn end(&self, disks: &[SimDisk], state: &MemoryState) {
         state.set_fault_hook(None);
         for disk in disks {
@@ -209,12 +209,13 @@ impl Striking {
             disk.control.latency.set(Duration::from_micros(80));
             disk.medium.clear_faults();
             disk.medium.limit_allocation(None);
-            // What waited through a hang is answered now.
+            // Requests that waited through a hang are answered now.
             disk.control.due.set(Some(disk.control.now.get()));
         }
     }
 
-    /// The image to which the disk goes back, once it is old enough to be told (docs/PROTOCOL.md, "Limits").
+    /// The image to which the disk goes back, once it is old enough to be noticed (docs/PROTOCOL.md,
+    /// "Limits").
     pub fn old_image(&mut self, lasted: Duration) -> Option<CrashDisk> {
         self.image.take_if(|_| lasted >= IMAGE_AGE_MIN)
     }

@@ -12,7 +12,7 @@ use volume::security::rights;
 /// NT create option: the path is to be a directory.
 const DIRECTORY_FILE: u32 = 1;
 
-/// The directory of one client: who works in it, its names, and the files that they lead to.
+/// One client's directory: its client and share, its names, and the files that they lead to.
 ///
 /// `files` has each file that a name leads to or may lead to once unanswered changes are known.
 pub(crate) struct Home {
@@ -127,7 +127,7 @@ impl Home {
         }
     }
 
-    /// Says what is wrong with an answer to an open of this file, if anything is.
+    /// Names the fault in an answer to an open of this file, if it has one.
     pub fn check_opened(&self, changes: &Changes, file: u32, created: &Created) -> Option<String> {
         let known = self.files.get(&file)?;
         let found = created.information.file_id;
@@ -139,7 +139,8 @@ impl Home {
         wrong.then(|| format!("file {file} ends at {end}, not at {}", known.end_of_file.last()))
     }
 
-    /// Says what is wrong with the bytes that a read of cells found, which was asked for at step `began`, if anything is.
+    /// Names the fault in the bytes that a read of cells returned, if they have one. The read was requested
+    /// at step `began`.
     pub fn check_read(
         &self,
         changes: &Changes,

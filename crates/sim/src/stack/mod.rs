@@ -1,10 +1,11 @@
 //! The whole stack of a server in virtual time: clients over `volume::service`, file systems, virtual disks with their
 //! coordinators and replicas, stores, and disks that lose power and fail in every way they can.
 //!
-//! Owns the environment only: everything from the volume's backend down to the store is what ships. A run is a row of rounds:
-//! work, one fault of one disk, its end, and everything must become whole again by itself within bounded time. No operation
-//! may be refused or left without an answer for one disk's fault, and what was acknowledged as durable must read so. At the end all
-//! is removed, and nothing may be left of it. A seed replays bit for bit.
+//! Owns the environment only: everything from the volume's backend down to the store is the shipped
+//! code. A run is a row of rounds: work, one fault of one disk, its end, and everything must become
+//! whole again by itself within bounded time. No operation may be refused or left without an answer for
+//! one disk's fault, and data acknowledged as durable must read so. At the end all is removed, and
+//! nothing may be left of it. A seed replays bit for bit.
 
 mod care;
 mod client;
@@ -36,7 +37,7 @@ pub(crate) use world::format_of;
 pub use run::{run, run_scenario};
 pub use scenario::{Kind, Scenario, Transport, Work};
 
-/// What a run touched, so that tests can require that faults really happened.
+/// Events of a run, counted so that tests can require that faults really happened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Coverage {
     pub writes: u64,

@@ -1,4 +1,4 @@
-//! What a file may read as: the oracle of data.
+//! Contents that a read of a file may return: the oracle of data.
 //!
 //! A file is a row of cells of [`CELL_BYTES`]. Each cell remembers the changes since the last one that is known to be durable,
 //! oldest first. While the process lives a read finds the last change that was answered before the read began, or a later one.
@@ -20,39 +20,54 @@ pub(crate) struct ChangeId(pub u32);
 pub(crate) struct Change {
     /// [`NEVER`] while it is not answered, or if it was answered with an error: it may have happened.
     pub ended: u64,
-    /// It was acknowledged as durable.
+    /// The change was acknowledged as durable.
     pub durable: bool,
 }
 
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// All changes of all files, by their numbers.
-#[derive(Debug, Default)]
-pub(crate) struct Changes(Vec<Change>);
+#[derive(Debug)]
+pub(crate) struct Changes {
+    all: Vec<Change>,
+    /// Step at which the first of the reads was asked for that are not answered; [`NEVER`] if there are none.
+    reads_since: u64,
+}
+
+impl Default for Changes {
+    fn default() -> Self {
+        Self { all: Vec::new(), reads_since: NEVER }
+    }
+}
 
 impl Changes {
     pub fn begin(&mut self) -> ChangeId {
-        // Number 0 is what a cell holds that was never written.
-        if self.0.is_empty() {
-            self.0.push(Change { ended: 0, durable: true });
+        // Number 0 stands for the contents of a cell that was never written.
+        if self.all.is_empty() {
+            self.all.push(Change { ended: 0, durable: true });
         }
-        self.0.push(Change { ended: NEVER, durable: false });
-        ChangeId(self.0.len() as u32 - 1)
+        self.all.push(Change { ended: NEVER, durable: false });
+        ChangeId(self.all.len() as u32 - 1)
+    }
+
+    /// Says when the first read was asked for that is not answered: it may find what was there at that time.
+    pub fn note_reads(&mut self, began: Option<u64>) {
+        self.reads_since = began.unwrap_or(NEVER);
     }
 
     pub fn end(&mut self, id: ChangeId, step: u64, durable: bool) {
-        if let Some(change) = self.0.get_mut(id.0 as usize) {
+        if let Some(change) = self.all.get_mut(id.0 as usize) {
             (change.ended, change.durable) = (step, durable);
         }
     }
 
     pub fn get(&self, id: ChangeId) -> Change {
         let nothing = Change { ended: 0, durable: true };
-        self.0.get(id.0 as usize).copied().unwrap_or(nothing)
+        self.all.get(id.0 as usize).copied().unwrap_or(nothing)
     }
 }
 
-/// What a cell holds.
+/// Contents of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
     Zeroes,
@@ -77,7 +92,7 @@ impl Content {
         rest.copy_from_slice(&tag[..rest.len()]);
     }
 
-    /// What these bytes are; none: nothing that was ever written.
+    /// Parses a cell's bytes; none: they were never written.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let tag = bytes.first_chunk::<16>()?;
         let (parts, rest) = bytes.as_chunks::<16>();
@@ -94,7 +109,8 @@ impl Content {
     }
 }
 
-/// A register: changes and what each of them left, oldest first. One whose outcome depends on an earlier one in doubt stands more than once.
+/// A register: changes and their outcomes, oldest first. One whose outcome depends on an earlier one in
+/// doubt stands more than once.
 #[derive(Debug, Clone)]
 pub(crate) struct Versions<T>(SmallVec<[(ChangeId, T); 2]>);
 
@@ -118,15 +134,20 @@ impl<T: Copy + PartialEq> Versions<T> {
         self.0[..at].iter().rposition(|(id, _)| *id != self.0[at].0).map_or(0, |before| before + 1)
     }
 
+    /// Finds the index of the first one that a read may find which began at this step.
+    fn first_live(&self, changes: &Changes, began: u64) -> usize {
+        self.first_of(self.0.iter().rposition(|(id, _)| changes.get(*id).ended < began))
+    }
+
     pub fn push(&mut self, change: ChangeId, value: T, changes: &Changes, durable_before: u64) {
         if self.0.len() > 1 {
             let floor = self.floor(changes, durable_before);
-            self.0.drain(..floor);
+            self.0.drain(..floor.min(self.first_live(changes, changes.reads_since)));
         }
         self.0.push((change, value));
     }
 
-    /// What it is, as far as answers tell; none: a change may or may not have happened.
+    /// The value, as far as answers tell; none: a change may or may not have happened.
     pub fn settled(&self, changes: &Changes) -> Option<T> {
         let is_one = self.first_of(self.0.len().checked_sub(1)) + 1 == self.0.len();
         let last = self.0.last().filter(|_| is_one);
@@ -137,13 +158,12 @@ impl<T: Copy + PartialEq> Versions<T> {
         self.0[self.0.len() - 1].1
     }
 
-    /// What a read that began at this step may find, while the process lives.
+    /// Values that a read which began at this step may find, while the process lives.
     pub fn live(&self, changes: &Changes, began: u64) -> impl Iterator<Item = T> {
-        let from = self.first_of(self.0.iter().rposition(|(id, _)| changes.get(*id).ended < began));
-        self.0[from..].iter().map(|(_, value)| *value)
+        self.0[self.first_live(changes, began)..].iter().map(|(_, value)| *value)
     }
 
-    /// What may be found after a restart, with the changes that left it.
+    /// Values that may be found after a restart, with the changes that left them.
     pub fn after_restart(
         &self,
         changes: &Changes,
@@ -152,7 +172,7 @@ impl<T: Copy + PartialEq> Versions<T> {
         self.0[self.floor(changes, durable_before)..].iter().copied()
     }
 
-    /// It was found to be this after a restart: that is what is stored.
+    /// Takes a value found after a restart as the stored one.
     pub fn found(&mut self, value: T) {
         self.0 = smallvec![(ChangeId(0), value)];
     }
@@ -163,7 +183,7 @@ impl<T: Copy + PartialEq> Versions<T> {
 pub(crate) struct FileModel {
     /// Names it in its cells.
     pub number: u32,
-    /// The volume's own name of it, once it was told.
+    /// The volume's own id of it, once an answer told it.
     pub file_id: Option<u64>,
     cells: Vec<Versions<Content>>,
     pub end_of_file: Versions<u64>,
@@ -197,7 +217,7 @@ impl FileModel {
         &mut self.cells[at]
     }
 
-    /// A write of whole cells is asked for: its bytes.
+    /// Notes a write of whole cells; returns its bytes.
     pub fn write(&mut self, changes: &Changes, change: ChangeId, from: u64, count: u64) -> BufMut {
         let mut bytes = BufMut::for_overwrite((count * CELL_BYTES) as usize);
         let (number, durable_before) = (self.number, self.durable_before);
@@ -211,7 +231,7 @@ impl FileModel {
         if end > last {
             self.end_of_file.push(change, end, changes, durable_before);
         } else if self.end_of_file.live(changes, NEVER).any(|may_be| may_be < end) {
-            // What made it longer was refused, and may not have happened.
+            // An enlargement was refused, and may not have happened.
             self.end_of_file.push(change, end, changes, durable_before);
             self.end_of_file.push(change, last, changes, durable_before);
         }
@@ -227,7 +247,7 @@ impl FileModel {
         }
     }
 
-    /// The end of the file is set: what lies behind it is gone.
+    /// The end of the file is set: the data behind it is gone.
     pub fn set_end(&mut self, changes: &Changes, change: ChangeId, end_of_file: u64) {
         let (last, durable_before) = (self.end_of_file.last(), self.durable_before);
         if end_of_file < last {
@@ -236,7 +256,7 @@ impl FileModel {
         self.end_of_file.push(change, end_of_file, changes, durable_before);
     }
 
-    /// Tells what cells of it hold for certain; `None` if that is not known of one.
+    /// Returns the certain contents of cells; `None` if those of one are not known.
     pub fn settled(&self, changes: &Changes, from: u64, count: u64) -> Option<Vec<Content>> {
         let known = |cell: u64| {
             self.cells.get(cell as usize).map_or(Some(Content::Zeroes), |cell| cell.settled(changes))
@@ -244,7 +264,7 @@ impl FileModel {
         (from..from + count).map(known).collect()
     }
 
-    /// Cells become what others hold.
+    /// Cells take the contents of others.
     pub fn take(&mut self, changes: &Changes, change: ChangeId, from: u64, contents: &[Content]) {
         let durable_before = self.durable_before;
         for (cell, content) in (from..).zip(contents) {
@@ -252,7 +272,8 @@ impl FileModel {
         }
     }
 
-    /// What is wrong with bytes that a read found, which was asked for at this step while the process lives.
+    /// Checks bytes that a read returned which began at this step, while the process lives; names the first
+    /// fault.
     pub fn check_read(&self, changes: &Changes, from: u64, bytes: &[u8], began: u64) -> Option<String> {
         for (cell, bytes) in (from..).zip(bytes.chunks(CELL_BYTES as usize)) {
             let found = Content::parse(bytes);
@@ -283,7 +304,7 @@ impl FileModel {
         format!("file {} (id {:?}), cell {cell}: {what}; allowed: {allowed:?}", self.number, self.file_id)
     }
 
-    /// Takes what was found after a restart for what is stored, or says what is wrong with it.
+    /// Takes the bytes found after a restart for the stored ones, or names the fault in them.
     pub fn recover(&mut self, changes: &Changes, end_of_file: u64, bytes: &[u8]) -> Option<String> {
         let durable_before = self.durable_before;
         let allowed: Vec<u64> =
@@ -358,6 +379,26 @@ mod tests {
             "older bytes are wrong once the write was answered"
         );
         assert_eq!(file.check_read(&changes, 0, &newer, 21), None);
+    }
+
+    #[test]
+    fn a_read_may_find_what_was_there_before_durable_changes_that_came_after_it() {
+        let (mut changes, mut file) = (Changes::default(), FileModel::new(1));
+        let mut change = |file: &mut FileModel, reads: Option<u64>, ended| {
+            changes.note_reads(reads);
+            let change = changes.begin();
+            let bytes = file.write(&changes, change, 0, 1).to_vec();
+            changes.end(change, ended, true);
+            let wrong = file.check_read(&changes, 0, &bytes, 11);
+            (bytes, wrong)
+        };
+        let (old, _) = change(&mut file, None, 10);
+        for ended in [13, 15, 17] {
+            let (_, wrong) = change(&mut file, Some(11), ended);
+            assert_eq!(wrong, None);
+        }
+        assert_eq!(file.check_read(&changes, 0, &old, 11), None);
+        assert!(file.check_read(&changes, 0, &old, 14).is_some(), "it was gone when the read began");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a client's directory may hold after a restart: the oracle of names.
+//! Names that a client's directory may hold after a restart: the oracle of names.
 //!
 //! A client changes the names in a directory of its own, one change after the other. After a restart the directory is what it
 //! was after some of them, in their order, and all of those that were durable are among them.
@@ -58,14 +58,15 @@ pub(crate) struct NameModel {
     log: Vec<Logged>,
     /// `base` after all of the log.
     now: Names,
-    /// So many changes of the log are durable.
+    /// How many changes of the log are durable.
     durable: usize,
 }
 
-/// How far the names of a client have come, for a comparison with others: nothing that ended before `kept_began` may be lost.
+/// Progress of a client's names, for a comparison with others: nothing that ended before `kept_began`
+/// may be lost.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Cut {
-    /// When the last change that is there was asked for.
+    /// When the last change that is there was requested.
     pub kept_began: u64,
     /// When the first change that is not there was answered.
     pub lost_ended: Option<u64>,
@@ -84,7 +85,7 @@ impl NameModel {
         }
     }
 
-    /// It was refused: it did not happen.
+    /// Takes a refused change back: it did not happen.
     pub fn withdraw(&mut self, at: usize) {
         if at + 1 == self.log.len() {
             self.log.pop();
@@ -92,7 +93,7 @@ impl NameModel {
         }
     }
 
-    /// What was answered before this step is durable.
+    /// Notes that all changes answered before this step are durable.
     pub fn flushed(&mut self, began: u64) {
         let durable = self.log.iter().take_while(|logged| logged.ended < began).count();
         self.durable = self.durable.max(durable);
@@ -111,7 +112,8 @@ impl NameModel {
         names
     }
 
-    /// How many changes are there at least, given what is; and the names then. `matches` compares with what was found.
+    /// The least number of changes that are there, given the names found; and the names then. `matches`
+    /// compares with those found.
     pub fn recover(&mut self, matches: impl Fn(&Names) -> bool) -> Result<(usize, Names, Cut), String> {
         let fits: Vec<usize> =
             (self.durable..=self.log.len()).filter(|count| matches(&self.after(*count))).collect();
@@ -139,7 +141,7 @@ impl NameModel {
         Ok((fewest, self.after(fewest), cut))
     }
 
-    /// What was found is what is stored.
+    /// Takes the names that were found as the stored ones.
     pub fn restart(&mut self, names: Names) {
         *self = Self { base: names.clone(), now: names, ..Self::default() };
     }

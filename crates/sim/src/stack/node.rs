@@ -3,8 +3,8 @@
 use super::disks::{POOL, SimDisk, SimStore, TimedDisk};
 use super::scenario::Scenario;
 use super::served::{Limits, Served, Space};
-use cluster::MemoryState;
 use pool::FaultDomain;
+use records::MemoryState;
 use space::coordinator::Config;
 use space::local::LocalEvent;
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl Slot {
         }
     }
 
-    /// It is tried again after a pause that grows, unless it went well for long.
+    /// Plans another try after a pause that grows, unless the disk was open for long.
     fn absent(&mut self, now: Monotonic) {
         if now.since(self.opened_at) >= PAUSE_MAX && self.store().is_some() {
             self.pause = PAUSE_MIN;
@@ -60,7 +60,7 @@ pub(crate) struct Node {
     pub space: Space,
     pub slots: Vec<Slot>,
     pub volumes: Vec<Served>,
-    /// What happened since the world last looked.
+    /// Events since the world last took them.
     pub events: Vec<LocalEvent>,
     supervise_at: Monotonic,
     /// For how long the node may answer, if it needs a lease; it is renewed each turn.
@@ -90,7 +90,7 @@ impl Node {
         Self { space, slots, volumes, events: Vec::new(), supervise_at: now, lease: scenario.lease }
     }
 
-    /// Carries everything on that can go on at this time.
+    /// Runs everything that can continue at this time.
     pub fn turn(
         &mut self,
         now: Monotonic,
@@ -154,7 +154,7 @@ impl Node {
         }
     }
 
-    /// Closes what failed, and tries again to open what is not there.
+    /// Closes failed disks and volumes, and tries again to open missing ones.
     fn supervise(&mut self, now: Monotonic, disks: &[SimDisk]) {
         self.supervise_at = now.after(SUPERVISION);
         for slot in &mut self.slots {
@@ -175,8 +175,8 @@ impl Node {
         }
     }
 
-    /// Whether nothing that a crash tore is left: copies do not differ any more, and each file system has been opened, which writes
-    /// again what was torn in its journal.
+    /// Whether nothing torn by a crash is left: copies do not differ any more, and each file system has
+    /// been opened, which writes again the torn parts of its journal.
     pub fn is_reconciled(&self) -> bool {
         let reconciled = |volume: &Served| {
             let equal = self.space.with_volume(volume.id, |coordinator| coordinator.is_reconciled());

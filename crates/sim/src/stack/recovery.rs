@@ -1,4 +1,5 @@
-//! What a client does when its volume serves again: it looks at all it has, and compares that with what may be there.
+//! A client's check when its volume serves again: it reads all its files, and compares them with the
+//! model.
 
 use super::home::{Home, wide};
 use super::model::Changes;
@@ -29,7 +30,7 @@ pub(crate) struct Recovery {
     first: bool,
 }
 
-/// How it goes on.
+/// The next step of the check.
 pub(crate) enum Progress {
     Next(Operation),
     Done,
@@ -169,7 +170,7 @@ fn take_names(home: &mut Home, found: &BTreeMap<u64, u64>) -> Result<(Names, Cut
     for (name, number) in &names {
         let Some(file) = home.files.get_mut(number) else { continue };
         file.file_id = found.get(name).copied();
-        // Who takes a name that another file had is there with what was written to it before.
+        // A file that takes another one's name is there with the data written to it before.
         let began = file.replaced.iter().filter(|(at, _)| *at < count).map(|(_, began)| *began).max();
         file.durable_before = file.durable_before.max(began.unwrap_or(0));
     }

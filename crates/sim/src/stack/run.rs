@@ -1,4 +1,4 @@
-//! A run: turns of the world, each followed by what its director decides.
+//! A run: turns of the world, each followed by its director's decision.
 
 use super::Report;
 use super::director::Director;

@@ -1,17 +1,17 @@
-//! What a run is made of: everything that its seed decides beforehand.
+//! Make-up of a run: everything that its seed decides beforehand.
 
 use crate::random::Random;
-use cluster::Resiliency;
+use records::Resiliency;
 use std::time::Duration;
 
 /// How a coordinator reaches the disks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// In the same process: nothing is lost, nothing is late.
+    /// Disks in the same process: nothing is lost, nothing is late.
     Local,
 }
 
-/// What happens to a disk, or to the whole node.
+/// A fault of a disk, or of the whole node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Blocks that cannot be read until they are written.
@@ -24,7 +24,7 @@ pub enum Kind {
     MisdirectedWrite,
     TornWrite,
     Rot,
-    /// While the process is down, the disk becomes what it was before.
+    /// While the process is down, the disk goes back to earlier contents.
     RollBack,
     NoSpace,
     Slow,
@@ -36,9 +36,9 @@ pub enum Kind {
     StateAway,
 }
 
-/// How much of what a disk did wrong has to be told, or healed by a scrub alone.
+/// How much of a disk's fault must be reported, or healed by a scrub alone.
 impl Kind {
-    /// Whether what the disk holds is not what it should hold from then on, or it says that it cannot give it.
+    /// Whether the disk's contents are wrong from then on, or it says that it cannot return them.
     pub const fn damages(self) -> bool {
         !matches!(
             self,
@@ -46,7 +46,7 @@ impl Kind {
         )
     }
 
-    /// Whether nobody sees it before something reads what it hit.
+    /// Whether nobody sees it before a read of the damaged part.
     pub const fn is_silent(self) -> bool {
         matches!(self, Self::Unreadable | Self::LostWrite | Self::MisdirectedWrite | Self::Rot)
     }
@@ -76,7 +76,7 @@ impl Kind {
     ];
 }
 
-/// What goes on beside the clients.
+/// Background work beside the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     Scrub,
@@ -99,7 +99,7 @@ pub struct Scenario {
     pub verify_reads: bool,
     pub rebuild_after: Duration,
     pub rotate_interval: Duration,
-    /// Memory of the volumes' caches, of what may be dirty in them, and of tree pages.
+    /// Memory of the volumes' caches, of dirty data in them, and of tree pages.
     pub cache_bytes: usize,
     pub dirty_bytes: usize,
     pub page_cache_bytes: usize,
@@ -115,7 +115,7 @@ pub struct Scenario {
     pub names: u64,
     /// Bytes of a file at most.
     pub file_bytes_max: u64,
-    /// Clients make images of very many pieces, too: what one transaction changes is bounded.
+    /// Clients make images of very many pieces, too: the changes of one transaction are bounded.
     pub images: bool,
     /// At the end users make names until no more are taken.
     pub crowd: bool,
@@ -141,7 +141,7 @@ impl Scenario {
                 background.push(work);
             }
         }
-        // An image is told from what the disk should be by the epochs that it has promised: they have to pass.
+        // An old image is recognized by the epochs that the disk has promised since: they have to pass.
         let rotate_interval = match kinds.contains(&Kind::RollBack) {
             true => Duration::from_millis(300),
             false => random
@@ -149,7 +149,8 @@ impl Scenario {
                 .unwrap_or_default(),
         };
         let cache_bytes = random.between(2, 16) as usize * (512 << 10);
-        // Of its own, so that all else of a seed stays what it was. Each slab makes the journal longer, and an image has to outgrow it.
+        // A random source of its own, so that all else of a seed stays as it was. Each slab makes the journal
+        // longer, and an image has to outgrow it.
         let images = Random::new(seed ^ 0x1a6e_0035).chance(100);
         // Thousands of names take as long as the rest of a run.
         let crowd = seed.is_multiple_of(16);
@@ -167,7 +168,7 @@ impl Scenario {
                 .unwrap_or_default(),
             rotate_interval,
             cache_bytes,
-            // As the daemon divides its cache.
+            // The daemon divides its cache like this.
             dirty_bytes: cache_bytes / 3,
             page_cache_bytes: random.between(1, 16) as usize * (64 << 10),
             faults,

@@ -1,7 +1,7 @@
 //! A volume on a node: its virtual disk is opened, then its file system, then it serves; if it fails it is tried again.
 
 use super::disks::SimStore;
-use cluster::MemoryClient;
+use records::MemoryClient;
 use space::coordinator::Phase;
 use space::local::{LocalSpace, VolumeHandle};
 use std::time::Duration;
@@ -17,10 +17,10 @@ type Handle = VolumeHandle<SimStore, MemoryClient>;
 /// Pauses before a volume that cannot be served is tried again.
 const PAUSE_MIN: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// What the wall clock shows at time 0.
+/// The wall clock's time at virtual time 0.
 const WALL: FileTime = FileTime(133_000_000_000_000_000);
 
-/// What the node gives its volumes.
+/// Resources that the node gives its volumes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub cache: Config,
@@ -30,7 +30,7 @@ enum Stage {
     Waiting {
         at: Monotonic,
     },
-    /// Its virtual disk opens.
+    /// The volume's virtual disk opens.
     Space(Box<Handle>),
     Service(Box<Service>),
 }
@@ -38,14 +38,14 @@ enum Stage {
 pub(crate) struct Served {
     pub id: VolumeId,
     stage: Stage,
-    /// It is made anew.
+    /// The format of a volume that is made anew.
     format: Option<Format>,
     pause: Duration,
     incarnation: u128,
-    /// Why it stopped, and how often.
+    /// Why the volume stopped, once for each time.
     pub failures: Vec<String>,
     pub serves: bool,
-    /// Grows whenever what was in memory is given up.
+    /// Grows when the data in memory is given up.
     pub generation: u64,
     /// Why it stopped the last time that it did while it served.
     pub stopped: Option<String>,

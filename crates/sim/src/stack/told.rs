@@ -1,11 +1,12 @@
-//! What a server tells of its disks, as the daemon adds it up for `health`: which of them damage was found on. A disk that did
-//! nothing wrong must not be named, and one that gave errors must be.
+//! A server's reports on its disks, as the daemon adds them up for `health`: the disks with damage. A
+//! disk that did nothing wrong must not be named, and one that gave errors must be.
 
 use super::node::{Node, Slot};
 use space::coordinator::Event;
 use space::local::LocalEvent;
 use std::collections::{BTreeMap, BTreeSet};
 use store::Store;
+use store::api::StoreError;
 use types::DiskId;
 
 /// Counters of one store.
@@ -18,15 +19,15 @@ struct Counted {
 /// Findings of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
-    /// Disks that did something wrong to what they hold.
+    /// Disks that damaged their contents.
     struck: BTreeSet<DiskId>,
     /// Errors of events, and of stores that were closed since.
     found: BTreeMap<DiskId, u64>,
     /// Reads that the medium refused and that stores which were closed since could do without.
     needless: BTreeMap<DiskId, u64>,
-    /// Of the stores that are open.
+    /// Counts of the open stores.
     open: BTreeMap<DiskId, Counted>,
-    /// Disks that were put out of a volume, which is told too.
+    /// Disks that were expelled from a volume, which is reported too.
     left: BTreeSet<DiskId>,
 }
 
@@ -36,15 +37,22 @@ impl Told {
         self.struck.insert(disk);
     }
 
-    pub fn note(&mut self, event: &LocalEvent) {
-        let LocalEvent::Volume(_, event) = event else { return };
+    /// Takes notice of an event. Answers what is wrong with it.
+    pub fn note(&mut self, event: &LocalEvent) -> Option<String> {
+        let LocalEvent::Volume(_, event) = event else { return None };
         match event {
             Event::CorruptRead { disk, blocks, .. } | Event::LostWrite { disk, blocks, .. } => {
                 *self.found.entry(*disk).or_default() += blocks;
             }
-            Event::DiskLeft { disk, .. } => drop(self.left.insert(*disk)),
+            Event::DiskLeft { disk, why, .. } => {
+                self.left.insert(*disk);
+                // Under all faults, a disk keeps the slabs that it has said to have.
+                let is_wrong = *why == StoreError::NotMapped.to_string() && !self.struck.contains(disk);
+                return is_wrong.then(|| format!("disk {disk} is put out and did nothing wrong: {why}"));
+            }
             _ => {}
         }
+        None
     }
 
     /// Looks at the counters of all stores.
@@ -55,7 +63,7 @@ impl Told {
             let errors = health.corrupt_blocks + health.lost_writes;
             let counted = Counted { errors, needless: health.refused_early };
             let last = self.open.insert(slot.id, counted).unwrap_or_default();
-            // It was opened anew, and counts from 0.
+            // The store was opened anew, and counts from 0.
             if counted.errors < last.errors || counted.needless < last.needless {
                 self.keep(slot.id, last);
             }
@@ -67,14 +75,14 @@ impl Told {
         *self.needless.entry(disk).or_default() += counted.needless;
     }
 
-    /// The process is gone, and what its stores had counted with it.
+    /// The process is gone, with the counts of its stores.
     pub fn stopped(&mut self) {
         for (disk, counted) in std::mem::take(&mut self.open) {
             self.keep(disk, counted);
         }
     }
 
-    /// What was found on a disk so far.
+    /// Errors found on a disk so far.
     pub fn count(&self, disk: DiskId) -> u64 {
         self.found.get(&disk).copied().unwrap_or(0) + self.open.get(&disk).map_or(0, |open| open.errors)
     }

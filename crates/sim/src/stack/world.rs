@@ -13,7 +13,7 @@ use super::served::{Limits, Served};
 use super::told::Told;
 use crate::random::Random;
 use crate::trace::Trace;
-use cluster::{MemoryState, Provisioning, Typed, VolumeRecord};
+use records::{MemoryState, Provisioning, Typed, VolumeRecord};
 use space::coordinator::Event as SpaceEvent;
 use space::local::LocalEvent;
 use std::collections::BTreeMap;
@@ -25,10 +25,10 @@ use volume::security::{SecurityDescriptor, volume_root};
 
 /// Address space of each volume.
 const VOLUME_BYTES: u64 = 64 << 20;
-/// An operation without an answer for so long waits for ever.
+/// An operation without an answer for this long counts as hung.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Operations in one stage of a run that clients ask for at their full pace. What a stage is to find it finds with these; a fault of a minute
-/// would otherwise take more of a machine's time than all others.
+/// Operations in one stage of a run that clients ask for at their full pace. A stage makes its finds
+/// with these; a fault of a minute would otherwise take more of a machine's time than all others.
 const BUSY_OPERATIONS: u64 = 1000;
 /// The shortest turn of a node.
 const TURN_MIN: Duration = Duration::from_micros(20);
@@ -37,7 +37,7 @@ pub(crate) struct StackWorld {
     pub scenario: Scenario,
     pub random: Random,
     pub now: Monotonic,
-    /// Counts what clients ask and are answered: the oracle's time.
+    /// Counts the clients' requests and answers: the oracle's time.
     pub step: u64,
     pub disks: Vec<SimDisk>,
     pub state: MemoryState,
@@ -52,7 +52,7 @@ pub(crate) struct StackWorld {
     /// Operations that clients have chosen in the present stage of the run.
     pub asked_in_stage: u64,
     generations: Vec<u64>,
-    /// By volume: how far names have come, of the clients that looked since the restart.
+    /// By volume: the progress of the names of those clients that looked since the restart.
     cuts: Vec<Vec<Cut>>,
     /// Clients work; before that they only look.
     pub acting: bool,
@@ -179,7 +179,7 @@ impl StackWorld {
         self.cuts.iter_mut().for_each(Vec::clear);
     }
 
-    /// Goes on to the next time at which something happens, and lets it happen.
+    /// Advances to the next event, and lets it happen.
     pub fn turn(&mut self) {
         let disks = self.disks.iter().filter_map(SimDisk::due);
         let nodes = self.nodes.iter().flatten().map(Node::next_timeout);
@@ -222,7 +222,7 @@ impl StackWorld {
     fn note(&mut self, node: usize, event: &LocalEvent) {
         super::narrate::event(self.now, self.step, event);
         self.scrub.note(event);
-        self.told.note(event);
+        self.violations.extend(self.told.note(event));
         if let Some(node) = &self.nodes[node] {
             self.check.note(node, event);
         }
@@ -243,7 +243,7 @@ impl StackWorld {
         }
     }
 
-    /// A volume that gave up what was in memory: its clients find out.
+    /// A volume that gave up its data in memory: its clients find out.
     fn note_failures(&mut self, node: usize) {
         let Some(process) = &self.nodes[node] else { return };
         for (index, volume) in process.volumes.iter().enumerate() {
@@ -344,7 +344,7 @@ impl StackWorld {
             .push(format!("client {client} on volume {volume} ({:?}): {wrong}", home.share.durability));
     }
 
-    /// A client's look after a restart goes on.
+    /// Continues a client's check after a restart.
     fn recovered(&mut self, client: usize, result: Result<Reply, NtStatus>) {
         let volume = self.clients[client].volume;
         let mode = std::mem::replace(&mut self.clients[client].mode, Mode::Away);
@@ -360,7 +360,8 @@ impl StackWorld {
                 Some(operation) => Progress::Next(operation),
                 None => Progress::Wrong("a listing ended that had not begun".to_owned()),
             },
-            // It looks again, in another session: what it has open now would keep a file that it removes.
+            // The client checks again, in another session: its present opens would keep a file that it
+            // removes.
             Err(_) if self.now < self.refusals_until => {
                 self.clients[client].wake_at = self.now.after(Duration::from_millis(500));
                 return self.end_session(client);
@@ -393,7 +394,7 @@ impl StackWorld {
         }
     }
 
-    /// Checks that no change is lost that was answered before another was asked for which is there.
+    /// Checks that no change is lost that was answered before the request of another one that is there.
     fn compare_cuts(&mut self, volume: usize) {
         let cuts = &self.cuts[volume];
         let kept = cuts.iter().map(|cut| cut.kept_began).max().unwrap_or(0);
@@ -419,6 +420,9 @@ impl StackWorld {
                 self.clients[index].mode = Mode::Recovering(Box::new(recovery));
                 self.submit(index, What::Recovery, operation);
             } else if matches!(self.clients[index].mode, Mode::Working) && self.acting {
+                let doing = self.clients[index].doing.values();
+                let reads = doing.filter(|doing| matches!(doing.what, What::Read { .. }));
+                self.changes.note_reads(reads.map(|doing| doing.began).min());
                 let mut shared = Shared {
                     random: &mut self.random,
                     changes: &mut self.changes,
@@ -453,12 +457,12 @@ impl StackWorld {
         }
     }
 
-    /// Whether every client has looked at what it has since the last restart.
+    /// Whether every client has checked all its files since the last restart.
     pub fn all_recovered(&self) -> bool {
         self.clients.iter().all(|client| matches!(client.mode, Mode::Working | Mode::Lost))
     }
 
-    /// Makes everything of all volumes durable; whether that was asked for.
+    /// Makes everything of all volumes durable; whether a request for that was sent.
     pub fn make_durable(&mut self) {
         let Some(node) = &mut self.nodes[0] else { return };
         for volume in &mut node.volumes {
@@ -472,7 +476,7 @@ impl StackWorld {
 /// A new volume on the virtual disk of this identity.
 pub(crate) fn format_of(volume: VolumeId, root: &SecurityDescriptor) -> Format {
     Format {
-        // What a volume seals its blocks with is its virtual disk's identity.
+        // A volume seals its blocks with its virtual disk's identity.
         id: volume.to_bytes(),
         label: "sim".into(),
         serial: 1,

@@ -31,21 +31,21 @@ pub struct Contents {
     pub accessed: FileTime,
 }
 
-/// A file of [`Client::submit_filled`] whose answers have not been looked at.
+/// A file of [`Client::submit_filled`] whose answers are still to be taken.
 #[derive(Debug)]
 pub struct Filling {
     pub(super) tokens: Vec<Token>,
     pub(super) data_bytes: usize,
 }
 
-/// A file of [`Client::submit_keep_as`] whose answers have not been looked at.
+/// A file of [`Client::submit_keep_as`] whose answers are still to be taken.
 #[derive(Debug)]
 pub struct Keeping {
     pub(super) tokens: Vec<Token>,
     pub(super) file: File,
 }
 
-/// A file of [`Client::submit_whole`] whose answers have not been looked at.
+/// A file of [`Client::submit_whole`] whose answers are still to be taken.
 #[derive(Debug)]
 pub struct Whole {
     pub(super) tokens: Vec<Token>,
@@ -62,13 +62,13 @@ pub struct NotWhole {
     pub left: Option<String>,
 }
 
-/// A file of [`Client::submit_fetch`] whose answers have not been looked at.
+/// A file of [`Client::submit_fetch`] whose answers are still to be taken.
 #[derive(Debug)]
 pub struct Fetching {
     pub(super) tokens: Vec<Token>,
 }
 
-/// A change of a directory whose answers have not been looked at.
+/// A change of a directory whose answers are still to be taken.
 #[derive(Debug)]
 pub struct Changing {
     pub(super) tokens: Vec<Token>,

@@ -1,4 +1,5 @@
-//! The connections of one session: work is spread over them, what a dead one had not answered is asked on another, and it is made anew.
+//! The connections of one session: work is spread over them; if one dies, its unanswered requests go to
+//! another, and it is made anew.
 //!
 //! Promises: a request is answered once. A request that the server may have done already is asked again only if doing it twice is
 //! harmless, with a new ChannelSequence and, if it changes something, as a replay (MS-SMB2 3.2.4.1.3, 3.3.5.2.10): the server then refuses
@@ -22,7 +23,7 @@ use types::{Monotonic, NtStatus};
 
 /// A dead channel is made anew after the first, and tried again up to the second.
 pub(super) const REMAKES: Pauses = Pauses::new(Duration::from_millis(500), Duration::from_secs(5));
-/// What the server is not ready to take again is asked after so long.
+/// Pause before a request is sent again that the server was not ready to take again.
 const REFUSED_PAUSE: Duration = Duration::from_millis(10);
 
 /// A channel on its way.
@@ -72,7 +73,8 @@ impl Client {
         }
     }
 
-    /// Asks for the addresses that the server offers, with what they can do; none if the server does not know the question.
+    /// Asks for the addresses that the server offers, with their capabilities; none if the server does not
+    /// know the request.
     ///
     /// # Errors
     /// [`ClientError`] if the server refuses for another reason, or the connection failed.
@@ -118,8 +120,9 @@ impl Client {
         Ok(())
     }
 
-    /// Moves the session, which TCP carries and which has nothing open, to SMB Direct: if the server says that it has that, and if the one that listens
-    /// for it is the same server. Any local user of a server without SMB Direct can listen at that port, so nobody there is logged on to unasked.
+    /// Moves the session, which TCP carries and which has nothing open, to SMB Direct, if the server offers
+    /// that and the same server listens for it. Any local user of a server without SMB Direct can listen at
+    /// that port, so this logs on to nobody there unasked.
     ///
     /// # Errors
     /// Why the session stays where it was.
@@ -145,7 +148,7 @@ impl Client {
         Ok(())
     }
 
-    /// Ends one connection of the session, as the network may: for tests of what follows.
+    /// Ends one connection of the session, as the network may: for tests of the recovery.
     #[doc(hidden)]
     pub fn kill_channel(&mut self, index: usize) {
         if let Some(channel) = self.channels.get_mut(index) {

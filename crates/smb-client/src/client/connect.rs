@@ -11,10 +11,10 @@ use std::time::{Duration, SystemTime};
 use sys::monotonic_now;
 use types::FileTime;
 
-/// With a choice of transports, SMB Direct has so long to be there.
+/// Time for SMB Direct to answer if there is a choice of transports.
 pub(super) const AUTO_RDMA_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// An address that the server told of has so long to answer.
+/// Time for an address that the server listed to answer.
 const FOUND_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The place that a channel leads to.
@@ -62,7 +62,8 @@ pub(super) fn dial(server: &str, port: u16, timeout: Duration) -> Result<TcpStre
     Err(last)
 }
 
-/// The first place to connect to: what the caller named, by TCP unless SMB Direct alone is wanted.
+/// The first place to connect to: the one that the caller named, by TCP unless SMB Direct alone is
+/// wanted.
 pub(super) fn first_target(port: u16, options: &Options) -> Target {
     Target { is_rdma: options.transport == Transport::Rdma, port, address: None }
 }

@@ -77,8 +77,9 @@ impl Client {
         self.opened(tree, &reply).map(|file| File { is_unbuffered: options.is_unbuffered(), ..file })
     }
 
-    /// Queues a file with all of its data and its times, durable, which goes when it is closed or this client is lost, unless
-    /// [`Self::submit_keep_as`] gives it another name. One round trip; it is not asked again if the connection dies meanwhile. [`Self::filled`] answers it.
+    /// Queues a new file with all of its data and its times, durable. It is deleted when it is closed or
+    /// this client is lost, unless [`Self::submit_keep_as`] gives it another name. One round trip, not
+    /// repeated if the connection dies meanwhile. [`Self::filled`] takes the answer.
     ///
     /// # Errors
     /// [`ClientError::Invalid`] if [`Self::can_create_filled`] says no; others if the connection failed.
@@ -106,21 +107,22 @@ impl Client {
         let file = self.opened(tree, opened)?;
         let done = rest.iter().try_for_each(|reply| is_done(reply, filling.data_bytes));
         if let Err(error) = done {
-            // What closing says adds nothing to that.
+            // An error of the close adds nothing to that.
             let _ = self.close(file);
             return Err(error);
         }
         Ok(file)
     }
 
-    /// Whether a file of so many bytes can be made by [`Self::submit_filled`].
+    /// Whether a file of this many bytes can be made by [`Self::submit_filled`].
     pub fn can_create_filled(&self, path: &str, descriptor: Option<&[u8]>, len_bytes: usize) -> bool {
         let whole = len_bytes + 2 * path.len() + descriptor.map_or(0, <[u8]>::len) + FILLED_REQUESTS_BYTES;
         len_bytes <= FILLED_BYTES_MAX
             && self.channels.iter().all(|channel| channel.can_compound(FILLED_REQUESTS, whole))
     }
 
-    /// Queues that a file of [`Self::filled`] gets the name `target`, in place of what has it, and is closed: one round trip. [`Self::kept`] answers it.
+    /// Queues that a file of [`Self::filled`] gets the name `target`, in place of an existing one, and is
+    /// closed: one round trip. [`Self::kept`] takes the answer.
     ///
     /// # Errors
     /// If the connection failed.
@@ -146,7 +148,7 @@ impl Client {
         done
     }
 
-    /// Whether a file of so many bytes can be made by [`Self::submit_whole`].
+    /// Whether a file of this many bytes can be made by [`Self::submit_whole`].
     pub fn can_create_whole(&self, part: &str, target: &str, len_bytes: usize) -> bool {
         let whole = len_bytes + 2 * (part.len() + target.len()) + FILLED_REQUESTS_BYTES;
         len_bytes <= FILLED_BYTES_MAX
@@ -175,8 +177,8 @@ impl Client {
         Ok(Whole { tokens, data_bytes: contents.data.len(), part, target })
     }
 
-    /// Waits for the answers to [`Self::submit_whole`]. Servers go on with a chain of which a part was refused (MS-SMB2 3.3.5.2.7.2): what is there
-    /// then is removed.
+    /// Waits for the answers to [`Self::submit_whole`]. Servers continue with a chain of which a part was
+    /// refused (MS-SMB2 3.3.5.2.7.2): anything that exists then is removed.
     ///
     /// # Errors
     /// [`NotWhole`], with the first refusal.
@@ -194,7 +196,7 @@ impl Client {
             (is_named, is_closed) = (renamed.success().is_ok(), closed.success().is_ok());
         }
         if !is_closed {
-            // Not closed it goes with the connection; removing it says more.
+            // If it is not closed, it is when the connection ends; the error of its removal says more.
             let _ = self.close(file);
         }
         let name = if is_named { target } else { part };
@@ -205,14 +207,14 @@ impl Client {
         Err(NotWhole { error, left })
     }
 
-    /// Whether a file of so many bytes can be read by [`Self::submit_fetch`].
+    /// Whether a file of this many bytes can be read by [`Self::submit_fetch`].
     pub fn can_fetch(&self, path: &str, len_bytes: usize) -> bool {
         let whole = len_bytes + 2 * path.len() + FILLED_REQUESTS_BYTES;
         len_bytes <= FILLED_BYTES_MAX
             && self.channels.iter().all(|channel| channel.can_compound(FILLED_REQUESTS, whole))
     }
 
-    /// Queues a question for the first so many bytes of a file, in one message; [`Self::fetched`] answers it.
+    /// Queues a query for the first `len_bytes` bytes of a file, in one message; [`Self::fetched`] answers it.
     ///
     /// # Errors
     /// If the connection failed.
@@ -246,7 +248,7 @@ impl Client {
         };
         match rest.last().map(Reply::success) {
             Some(Ok(_)) => {}
-            // It goes with the connection if not so.
+            // The chain's CLOSE failed. If this one fails too, the file is closed with the connection.
             _ => drop(self.close(file)),
         }
         Ok((status, data?))
@@ -391,7 +393,7 @@ impl Client {
         Ok(FileStatus::from_network_open(view_at::<NetworkOpenInformation>(&bytes, 0)?))
     }
 
-    /// Size, times and attributes of what has this path: one round trip.
+    /// Size, times and attributes of the file or directory at this path: one round trip.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -550,7 +552,7 @@ impl Client {
         self.between(tree, path, OpenOptions::delete(), Some(change)).map(drop)
     }
 
-    /// Opens, asks for one thing more, and closes, in one message. Answers what was said to all of it.
+    /// Opens, asks for one thing more, and closes, in one message. Returns all answers.
     fn between(
         &mut self,
         tree: Tree,
@@ -642,7 +644,8 @@ impl Client {
         self.set_info(file, INFO_FILE, class::RENAME, 0, &rename_buffer(target, replace))
     }
 
-    /// The access list of what has this path: a security descriptor that holds nothing else.
+    /// The access list of the file or directory at this path: a security descriptor that holds nothing
+    /// else.
     ///
     /// # Errors
     /// As [`Self::open`].

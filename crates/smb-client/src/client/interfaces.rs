@@ -3,7 +3,7 @@
 use smb::wire::{InterfaceCapabilities, NetworkInterface};
 use std::net::IpAddr;
 
-/// Room for some four hundred addresses.
+/// Space for some four hundred addresses.
 pub(super) const ANSWER_BYTES: u32 = 65536;
 /// Further addresses that are tried: a server cannot make its clients knock everywhere.
 pub(super) const ADDRESSES_MAX: usize = 32;

@@ -43,9 +43,9 @@ pub struct Client {
     /// Those that carry work.
     channels: Vec<Channel>,
     forming: Vec<Forming>,
-    /// What a further channel needs; `None`: there cannot be any.
+    /// Data that a further channel needs; `None`: there cannot be any.
     binding: Option<Binding>,
-    /// Why the last further channel was not to be had.
+    /// Why the last further channel could not be made.
     join_error: Option<ClientError>,
     /// ChannelSequence: the channels that died, of those that the session has had together.
     sequence: u16,
@@ -62,10 +62,11 @@ pub struct Client {
     repeated: HashSet<Token>,
     /// The client's own requests, whose answers nobody waits for.
     unasked: HashSet<Token>,
-    /// What channels that are gone had counted.
+    /// Counters of channels that are gone.
     past: Counters,
     last_loss: Option<String>,
-    /// Since all connections were lost nothing was answered: when that is given up.
+    /// While all connections are lost and nothing was answered since: the time at which the client gives
+    /// up.
     fruitless_until: Option<Monotonic>,
     set_ups: Pauses,
     is_validated: bool,
@@ -178,7 +179,7 @@ impl Client {
         self.limits_of(false)
     }
 
-    /// What every channel can do.
+    /// Limits that every channel can keep.
     fn limits_of(&self, must_encrypt: bool) -> Limits {
         let smallest = |a: Limits, b: Limits| Limits {
             read_bytes: a.read_bytes.min(b.read_bytes),
@@ -221,7 +222,7 @@ impl Client {
         self.fallback.as_deref()
     }
 
-    /// What was counted, over all connections.
+    /// Returns the counters of all connections.
     pub fn counters(&self) -> Counters {
         let mut counters = self.past;
         for channel in &self.channels {
@@ -282,8 +283,8 @@ impl Client {
         Ok(())
     }
 
-    /// Moves what came into `out`, and what is queued towards the server. Never waits, but to set a lost session up anew
-    /// ([`Options::reconnect`]). With nothing new, [`Engine::wait`] sleeps.
+    /// Moves received bytes into `out`, and queued ones towards the server. Never waits, except to set a
+    /// lost session up anew ([`Options::reconnect`]). With nothing new, [`Engine::wait`] sleeps.
     ///
     /// # Errors
     /// [`ClientError`] if the connection failed.
@@ -342,7 +343,7 @@ impl Client {
         }
     }
 
-    /// Sends a request and waits for its answer, whatever it is.
+    /// Sends a request and waits for its answer, good or bad.
     ///
     /// # Errors
     /// [`ClientError`] if the connection failed.

@@ -1,7 +1,8 @@
-//! What the server calls trees and files, and what their users call them.
+//! The server's names of trees and files, and those that their users have.
 //!
-//! The two differ once a session was lost and another one took its place. A later session may give a name again that an earlier one gave to
-//! something else, so a name counts only together with the session that gave it.
+//! The two differ once a session was lost and another one took its place. A later session may reuse a
+//! name that an earlier one gave to something else, so a name counts only together with the session
+//! that gave it.
 
 use crate::file::{File, OpenOptions, Tree};
 use crate::operation::{Reply, Request};
@@ -14,9 +15,9 @@ pub(super) struct Durable {
     pub name: String,
     pub options: OpenOptions,
     pub create_guid: Guid,
-    /// What the session calls it.
+    /// Name in the present session.
     pub known: FileId,
-    /// What the server called it last, be it in a session that was lost before it was complete.
+    /// Last name given by the server, even in a session that was lost before it was complete.
     pub told: FileId,
 }
 
@@ -30,7 +31,7 @@ pub(super) struct Moves {
 }
 
 impl Moves {
-    /// False: what the request is about is no more.
+    /// False: the tree or file of the request is gone.
     pub fn apply(&self, request: &mut Request) -> bool {
         request.session = self.session;
         request.rename(|tree| self.trees.get(&tree).copied(), |file| self.files.get(&file).copied())
@@ -40,11 +41,12 @@ impl Moves {
 /// A connected share.
 pub(super) struct Share {
     pub name: String,
-    /// What the server calls the tree now.
+    /// Name of the tree in the present session.
     pub known: u32,
 }
 
-/// What the server calls things, by the session that gave the name which their users have: a later session may give it to another.
+/// The server's names, by users' names and the session that gave those: a later session may reuse them
+/// for others.
 #[derive(Default)]
 pub(super) struct Names {
     /// Sessions before this one.

@@ -1,12 +1,12 @@
 //! Pauses between tries to reach a server.
 //!
-//! Promises: each is twice as long as the one before, up to the longest; what lasted for a while begins with the first again. Never
-//! reads a clock.
+//! Promises: each is twice as long as the one before, up to the longest; after a connection that lasted
+//! they begin with the first again. Never reads a clock.
 
 use std::time::Duration;
 use types::Monotonic;
 
-/// A connection that lasted so long went well.
+/// Time after which a connection counts as good.
 const STEADY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]

@@ -147,7 +147,8 @@ impl Client {
         Ok(())
     }
 
-    /// Everything that was not done names things as the lost session did: what is left under the names of the new one.
+    /// Translates unfinished requests from the lost session's names to the new one's. Requests whose tree or
+    /// file is gone are answered.
     fn carry_over(&mut self, mut leftovers: Leftovers, moves: &Moves) -> Leftovers {
         let mut gone = Vec::new();
         leftovers.sent.retain_mut(|(token, command, request)| {

@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use types::{FileTime, NtStatus};
 
-/// Sizes beyond which no buffer of this client goes, whatever a server offers.
+/// Longest buffer of this client, even if a server offers more.
 const TRANSFER_BYTES_MAX: u32 = 8 << 20;
 /// Without multi-credit requests this is the most one request may carry (MS-SMB2 3.2.4.1.5).
 const SINGLE_CREDIT_BYTES: u32 = 65536;
@@ -55,7 +55,7 @@ fn dialect_numbers(options: &Options) -> Vec<u16> {
     options.dialects().into_iter().map(|dialect| dialect as u16).collect()
 }
 
-/// What FSCTL_VALIDATE_NEGOTIATE_INFO asks (MS-SMB2 3.2.5.5).
+/// Builds the input of FSCTL_VALIDATE_NEGOTIATE_INFO (MS-SMB2 3.2.5.5).
 pub(super) fn validation_input(options: &Options) -> Vec<u8> {
     let dialects = dialect_numbers(options);
     let mut input = Vec::new();
@@ -69,7 +69,7 @@ pub(super) fn validation_input(options: &Options) -> Vec<u8> {
     input
 }
 
-/// What it has to answer.
+/// Builds the only answer to it that is accepted.
 pub(super) fn validation_expected(negotiated: &Negotiated) -> Vec<u8> {
     let mut expected = Vec::new();
     expected.put(&ValidateNegotiateResponse {
@@ -331,7 +331,8 @@ impl Connection {
         };
         if !is_nobody {
             let signing = keys.signing_key(handshake.signing);
-            // The last answer carries the proof that the server knows the key, and on 3.1.1 that nobody changed what was said.
+            // The last answer proves that the server knows the key, and on 3.1.1 that nobody changed earlier
+            // messages.
             let is_signed = header.flags().contains(HeaderFlags::SIGNED);
             if is_signed {
                 signing.verify(&[message], header.message_id.get(), true, false)?;

@@ -31,7 +31,7 @@ pub type Random = Box<dyn FnMut(&mut [u8])>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u64);
 
-/// What the connection tells.
+/// Event of a connection.
 #[derive(Debug)]
 pub enum Event {
     /// The session is set up; requests go out from here on.
@@ -50,7 +50,7 @@ pub struct Limits {
     pub transact_bytes: u32,
 }
 
-/// What was agreed in NEGOTIATE.
+/// Results of NEGOTIATE.
 #[derive(Debug, Clone)]
 struct Negotiated {
     dialect: Dialect,
@@ -72,7 +72,8 @@ struct Session {
     id: u64,
     /// Of this channel.
     signing: Option<Rc<SigningKey>>,
-    /// It proves further channels to the server: of the session's first channel, or of a node's session as a whole.
+    /// Key that proves further channels to the server: of the session's first channel, or of a node's
+    /// session as a whole.
     proof: Option<Rc<SigningKey>>,
     ciphers: Option<Rc<Ciphers>>,
     /// All requests are signed.
@@ -81,7 +82,7 @@ struct Session {
     must_encrypt: bool,
 }
 
-/// What a further channel needs to know of the session that it joins. It holds keys, and shows none.
+/// Facts about a session that a further channel needs to join it. Holds keys, and shows none.
 #[derive(Clone)]
 pub struct Binding {
     session_id: u64,
@@ -111,14 +112,14 @@ impl Binding {
         }
     }
 
-    /// The same for another session, which the server has to refuse: for tests of that.
+    /// A binding to another session, which the server has to refuse: for tests of that.
     #[doc(hidden)]
     pub fn to_session(self, session_id: u64) -> Self {
         Self { session_id, ..self }
     }
 }
 
-/// What a connection leaves behind.
+/// Requests that a lost connection leaves behind.
 #[derive(Default)]
 pub struct Leftovers {
     /// Went out and were not answered; a request of its own, or part of a chain (`None`).
@@ -127,7 +128,7 @@ pub struct Leftovers {
     pub waiting: Vec<Vec<(Token, Request)>>,
 }
 
-/// Who waits for an answer.
+/// Party that waits for an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
     Handshake,
@@ -167,7 +168,7 @@ pub struct Connection {
     waiting: VecDeque<Vec<(Token, Request)>>,
     outgoing: VecDeque<Outgoing>,
     events: VecDeque<Event>,
-    /// ChannelSequence of what goes out (MS-SMB2 2.2.1.2).
+    /// ChannelSequence of outgoing requests (MS-SMB2 2.2.1.2).
     channel_sequence: u16,
     credit_stalls: u64,
     /// Payloads that were signed: each has a nonce of its own.

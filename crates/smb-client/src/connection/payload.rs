@@ -4,7 +4,7 @@ use crate::operation::Request;
 use smb::wire::{BufferDescriptorV1, RdmaTransform};
 use sys::Payload;
 
-/// What payload by RDMA may be protected by on a connection (SMB2_RDMA_TRANSFORM_CAPABILITIES).
+/// Protection that payload by RDMA may have on a connection (SMB2_RDMA_TRANSFORM_CAPABILITIES).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Transforms {
     pub encryption: bool,
@@ -20,7 +20,7 @@ pub(crate) enum Protection {
     Signed,
 }
 
-/// What tells the server how a payload was protected.
+/// Description for the server of a payload's protection.
 pub(crate) struct Seal {
     pub(super) transform_type: u16,
     pub(super) signature: [u8; 16],

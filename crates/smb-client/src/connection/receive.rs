@@ -12,7 +12,7 @@ use smb::wire::{
 use sys::{Buf, BufMut};
 use types::NtStatus;
 
-/// MessageId of what the server sends unasked (MS-SMB2 2.2.1.2).
+/// MessageId of unasked messages from the server (MS-SMB2 2.2.1.2).
 const UNSOLICITED: u64 = u64::MAX;
 
 impl Connection {
@@ -69,7 +69,7 @@ impl Connection {
                 Ok(message.freeze())
             }
             Err(shared) => {
-                // No longer than what came, or it is refused.
+                // No longer than the received message, or it is refused.
                 let mut plain = BufMut::for_overwrite(header.original_len.min(shared.len()));
                 ciphers.open.open_into(&shared, &mut plain)?;
                 Ok(plain.freeze())
@@ -150,7 +150,7 @@ impl Connection {
         if let Owner::Caller(token) = pending.owner {
             let mut reply = Reply::new(pending.command, header.status(), header.tree_id.get(), element);
             if header.status() == NtStatus::FILE_NOT_AVAILABLE {
-                // Not done, because of what went on on another channel: whoever has several asks again.
+                // Not done, because of another channel's work: a client with several channels asks again.
                 reply.set_refused(pending.request);
             }
             self.events.push_back(Event::Completed { token, reply });

@@ -1,4 +1,5 @@
-//! The protocol against a server of this file's own, without sockets: what must be believed, and what must not.
+//! The protocol against a server of this file's own, without sockets: answers that must be believed,
+//! and others that must not.
 
 use super::*;
 use smb::auth::{Acceptor, AccountLookup, NtHash, ServerNames, Step};

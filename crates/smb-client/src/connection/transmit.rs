@@ -136,7 +136,7 @@ impl Connection {
         request.charged_bytes().div_ceil(CREDIT_BYTES).clamp(1, usize::from(u16::MAX)) as u16
     }
 
-    /// CreditRequest: what is missing to the number wanted, and what this request takes at least.
+    /// CreditRequest: the credits missing to the number wanted, and at least those of this request.
     fn credits_asked(&self, charge: u16) -> u16 {
         let have = self.credits + self.credits_spent;
         let missing = u32::from(self.options.credits).saturating_sub(have);
@@ -186,7 +186,7 @@ impl Connection {
         head.put(&header);
         head.extend_from_slice(body);
         if let (Some(key), Some(message)) = (proof, head.get_mut(TCP_PREFIX_BYTES..)) {
-            // The header is whole, so there is room for the signature.
+            // The header is whole, so there is space for the signature.
             let _ = key.sign_in_place(message, message_id, false, false);
         }
         let message = head.get(TCP_PREFIX_BYTES..).unwrap_or_default().to_vec();
@@ -328,7 +328,7 @@ impl Connection {
             return;
         }
         if sign && let Some(key) = &session.signing {
-            // The header is whole, so there is room for the signature.
+            // The header is whole, so there is space for the signature.
             let _ = key.sign_in_place(&mut head[TCP_PREFIX_BYTES..], message_id, false, true);
         }
         self.outgoing.push_back(Outgoing { head, payload: Payload::new() });

@@ -35,7 +35,7 @@ impl Drop for Unfinished {
     }
 }
 
-/// A directory of the share, where it goes, and what it was when it was listed.
+/// A directory of the share, its target, and its state when it was listed.
 type Directory = (String, PathBuf, FileStatus);
 
 /// Small files of a tree on their way.
@@ -45,14 +45,14 @@ struct UnderWay {
     written: Vec<Written>,
 }
 
-/// A file whose answer has not been looked at.
+/// A file whose answer is still to be taken.
 struct Asked {
     path: String,
     target: PathBuf,
     fetching: Fetching,
 }
 
-/// A file that is here with all that is in it, and neither durable nor under its name.
+/// A file that is here with all its contents, and neither durable nor under its name.
 struct Written {
     out: fs::File,
     part: Unfinished,
@@ -92,10 +92,11 @@ impl Copier<'_> {
         Ok(self.tally)
     }
 
-    /// Copies a directory with all that is in it; what is there already stays, or is written over where names are the same.
+    /// Copies a directory with all its contents; existing entries stay, or are overwritten if names are the
+    /// same.
     ///
     /// # Errors
-    /// Those after which nothing can go on; all others go to the watcher.
+    /// Errors after which nothing can continue; all others go to the watcher.
     pub fn get_tree(&mut self, path: &str, target: &Path) -> Result<Tally, TransferError> {
         let top = self.client.stat(self.tree, path).map_err(|error| self.remote(path, error))?;
         if !top.is_directory() {
@@ -112,7 +113,7 @@ impl Copier<'_> {
         }
         self.store(&mut under_way, 0)?;
         self.settle(&mut under_way)?;
-        // Only now, as whatever comes into a directory changes its times.
+        // Last, as each entry made in a directory changes the directory's times.
         for (target, status) in entered.into_iter().rev() {
             let set = fs::File::open(&target).and_then(|it| it.set_times(times_of(&status)));
             if let Err(error) = set {
@@ -178,7 +179,7 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Takes answers, the first ones first, until at most `most` are left. What fails is left out, and the rest goes on.
+    /// Takes answers, the first ones first, until at most `most` are left. Files that fail are left out.
     fn store(&mut self, under_way: &mut UnderWay, most: usize) -> Result<(), TransferError> {
         while under_way.asked.len() > most {
             self.go_on()?;
@@ -200,7 +201,7 @@ impl Copier<'_> {
         let (status, data) = match self.client.fetched(self.tree, fetching) {
             Ok((status, data)) if status.size_bytes == data.len() as u64 => (status, data),
             Err(error) if !is_lost(&error) => return Err(self.remote(&path, error)),
-            // Its length changed since it was listed, or its answer was lost.
+            // The file's length changed since it was listed, or its answer was lost.
             _ => return self.get_file(&path, &target).map(|()| None),
         };
         self.watcher.begin(&path, status.size_bytes);
@@ -234,8 +235,8 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Makes a directory here, or goes into the one that is there. The directory that was named may be a symbolic link; one below it would
-    /// lead out of the tree.
+    /// Makes a directory here, or enters the existing one. The directory that was named may be a symbolic
+    /// link; one below it would lead out of the tree.
     fn enter_local(&self, target: &Path, is_named: bool) -> Result<(), TransferError> {
         let found = if is_named { fs::metadata(target) } else { fs::symlink_metadata(target) };
         match found {
@@ -272,7 +273,7 @@ impl Copier<'_> {
         let read = self.read_all(source, path, &mut asked, |offset, data| {
             out.write_all_at(data, offset).map_err(|error| local(target, error))
         });
-        // Whoever waits for another file finds no answers of this one.
+        // Callers that wait for another file find no answers of this one.
         for (token, _) in asked {
             if self.client.wait(token).is_err() {
                 break;

@@ -1,9 +1,11 @@
 //! Copies of files and trees between a share and this machine, and removal of trees on a share.
 //!
-//! Promises: a file appears under its name only when it is whole, with the times of its source, on either side; until then it has
-//! another name, and goes when the transfer fails or is stopped. Only if a server refuses a part of a new small file, and this process ends before it has
-//! removed the rest, does that stay. Names that differ by case only are never merged. A name from a server
-//! leads nowhere but into the directory that is copied to. What cannot be copied is told, and the rest goes on.
+//! Promises: a file appears under its name only when it is whole, with the times of its source, on
+//! either side. Until then it has another name, and is removed if the transfer fails or is stopped. It
+//! stays only if a server refuses a part of a new small file, and this process ends before it has
+//! removed the rest; the files behind such a refusal are copied so that nothing stays. Names that
+//! differ by case only are never merged. A name from a server leads nowhere but into the directory
+//! that is copied to. Files that cannot be copied are reported and left out.
 
 mod get;
 mod names;
@@ -26,16 +28,16 @@ const FILES_IN_FLIGHT: usize = 256;
 /// Credits that these take, eight requests each: to be asked for by `Options::credits`. With fewer the rest waits here.
 pub const CREDITS: u16 = 2048;
 const BLOCK_BYTES_MAX: u32 = 1 << 20;
-/// Longest path that is followed down, in bytes: a server may tell of a tree without end.
+/// Longest path that is followed down, in bytes: a server may show a tree without end.
 const PATH_BYTES_MAX: usize = 32 << 10;
 
-/// Who looks on while a transfer works.
+/// Observer of a transfer.
 pub trait Watcher {
     /// A file begins.
     fn begin(&mut self, path: &str, size_bytes: u64);
-    /// So many bytes more have arrived.
+    /// This many bytes more have arrived.
     fn advance(&mut self, bytes: u64);
-    /// Something was left out, and the rest goes on.
+    /// Reports a file or directory that is left out; the others are copied.
     fn left_out(&mut self, why: &TransferError);
     /// Whether the transfer shall stop and clean up.
     fn is_stopped(&self) -> bool;
@@ -53,7 +55,7 @@ pub enum TransferError {
     /// A local file cannot be read or written.
     #[error("{path}: {error}")]
     Local { path: String, error: io::Error },
-    /// It is not what can be copied or removed.
+    /// Not of a kind that can be copied or removed.
     #[error("{what}: {why}")]
     Refused { what: String, why: &'static str },
     /// Two names are one to the server.
@@ -67,7 +69,7 @@ pub enum TransferError {
 }
 
 impl TransferError {
-    /// Whether nothing else can go on either.
+    /// Whether nothing else can continue either.
     fn is_final(&self) -> bool {
         match self {
             Self::Stopped => true,
@@ -85,13 +87,13 @@ impl TransferError {
     }
 }
 
-/// What was done.
+/// Amount of work done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     pub files: u64,
     pub directories: u64,
     pub bytes: u64,
-    /// Files and directories that the watcher was told of instead.
+    /// Files and directories that were reported to the watcher instead.
     pub left_out: u64,
 }
 
@@ -161,7 +163,7 @@ impl<'a> Copier<'a> {
         if self.watcher.is_stopped() { Err(TransferError::Stopped) } else { Ok(()) }
     }
 
-    /// Tells why something is left out. What ends everything else too is returned.
+    /// Reports why something is left out. An error that ends everything else too is returned.
     fn leave_out(&mut self, error: TransferError) -> Result<(), TransferError> {
         if error.is_final() {
             return Err(error);

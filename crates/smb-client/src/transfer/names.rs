@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// What Windows takes in no name (MS-FSCC 2.1.5); control characters beside them.
+/// Characters that Windows takes in no name (MS-FSCC 2.1.5), beside control characters.
 const FORBIDDEN: &str = "\"*/:<>?\\|";
 /// Of a name on a share (MS-FSCC 2.1.5.2).
 const UNITS_MAX: usize = 255;

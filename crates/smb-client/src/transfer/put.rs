@@ -24,27 +24,27 @@ const DIRECTORIES_IN_FLIGHT: usize = 64;
 struct Begun {
     source: PathBuf,
     path: String,
-    /// Its name until it is whole.
+    /// Name of the file until it is whole.
     part: String,
     /// The access list of the file that it replaces.
     list: Option<Vec<u8>>,
     found: Metadata,
-    /// Its first bytes; all of one that fits into a message.
+    /// First bytes; all of a file that fits into a message.
     start: Buf,
-    /// The rest.
+    /// Rest of the file.
     input: fs::File,
     stage: Stage,
 }
 
-/// What comes next of a file.
+/// Stage of a file's transfer.
 enum Stage {
-    /// It is being made with all that is in it, and given its name.
+    /// The file is being made with all its contents and its name.
     Whole(Whole),
-    /// It is being made with all that is in it.
+    /// The file is being made with all its contents.
     Filling(Filling),
-    /// It is being given its name.
+    /// The file is being given its name.
     Keeping(Keeping),
-    /// It goes block by block.
+    /// The file goes block by block.
     Large,
 }
 
@@ -61,7 +61,7 @@ fn is_unable(error: &ClientError) -> bool {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Room {
     Free,
-    /// What is there is replaced, and leaves its access list.
+    /// An existing file is replaced, and leaves its access list.
     MayBeTaken,
 }
 
@@ -81,7 +81,8 @@ fn part_of(path: &str) -> Result<String, std::io::Error> {
 }
 
 impl Copier<'_> {
-    /// Copies a file, in place of the one that has that name: its access list stays, everything else is new.
+    /// Copies a file, in place of an existing one of that name: its access list stays, everything else is
+    /// new.
     ///
     /// # Errors
     /// [`TransferError`]; the share is then as it was.
@@ -98,10 +99,11 @@ impl Copier<'_> {
         Ok(self.tally)
     }
 
-    /// Copies a directory with all that is in it; what is there already stays, or is replaced if its name is the very same.
+    /// Copies a directory with all its contents; existing entries stay, or are replaced if their name is
+    /// the very same.
     ///
     /// # Errors
-    /// Those after which nothing can go on; all others go to the watcher.
+    /// Errors after which nothing can continue; all others go to the watcher.
     pub fn put_tree(&mut self, source: &Path, path: &str) -> Result<Tally, TransferError> {
         if !fs::metadata(source).map_err(|error| local(source, error))?.is_dir() {
             return self.put(source, path);
@@ -144,7 +146,7 @@ impl Copier<'_> {
             level = deeper;
         }
         self.end_files(begun, 0)?;
-        // Only now, as whatever comes into a directory changes its times.
+        // Last, as each entry made in a directory changes the directory's times.
         self.keep_times_of_directories(entered)
     }
 
@@ -184,7 +186,7 @@ impl Copier<'_> {
     /// Waits for a directory, which is there now if it was not before; the names in it.
     fn enter(&mut self, path: &str, making: Option<Changing>) -> Result<Names, TransferError> {
         let made = match making.map(|making| self.client.changed(making)) {
-            // It may have been made, or not.
+            // The directory may have been made, or not.
             Some(Err(error)) if is_lost(&error) => Some(self.client.create_directory(self.tree, path)),
             made => made,
         };
@@ -197,7 +199,7 @@ impl Copier<'_> {
         }
         let there = self.client.list(self.tree, path, "*").map_err(|error| self.remote(path, error))?;
         for entry in there {
-            // A server that tells names apart by case has them side by side.
+            // A server whose names are case-sensitive has them side by side.
             let _ = names.take(&entry.name);
         }
         Ok(names)
@@ -295,7 +297,7 @@ impl Copier<'_> {
         let part = part_of(path).map_err(|error| local(source, error))?;
         let mut start = Vec::new();
         if found.is_file() && self.client.can_create_filled(&part, list.as_deref(), found.len() as usize) {
-            // It may have grown since.
+            // The file may have grown since.
             let most = found.len() + 1;
             input.by_ref().take(most).read_to_end(&mut start).map_err(|error| local(source, error))?;
         }
@@ -319,8 +321,8 @@ impl Copier<'_> {
         Ok(Begun { source, path, part, list, found, start, input, stage })
     }
 
-    /// One message does all of it, but where something is replaced: that is to stay unless the new one is whole, and a server goes on with a message of
-    /// which it has refused a part.
+    /// One message does everything, unless a file is replaced: that has to stay until the new one is whole,
+    /// and a server continues with a message of which it has refused a part.
     fn submit_small(
         &mut self,
         part: &str,
@@ -336,7 +338,7 @@ impl Copier<'_> {
         self.client.submit_filled(self.tree, part, list, contents).map(Stage::Filling)
     }
 
-    /// Goes on with a file until it is there.
+    /// Continues with a file until it is there.
     fn end_file(&mut self, begun: Begun) -> Result<(), TransferError> {
         let mut begun = Some(begun);
         while let Some(file) = begun.take() {
@@ -345,7 +347,7 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Waits for what a file needs next, and asks for what follows. `None`: the file is there.
+    /// Waits for the next answer about a file, and asks for the following step. `None`: the file is there.
     fn advance_file(&mut self, mut begun: Begun) -> Result<Option<Begun>, TransferError> {
         let bytes = match std::mem::replace(&mut begun.stage, Stage::Large) {
             Stage::Whole(whole) => match self.client.whole(self.tree, whole) {
@@ -357,11 +359,15 @@ impl Copier<'_> {
                     if is_lost(&error) || is_taken(&error) || is_unable(&error) =>
                 {
                     self.takes_whole_files &= !is_unable(&error);
-                    // Nobody knows whether it is there; or something else is by now, which is replaced.
+                    // The file may be there, or something else may be by now, which is replaced.
                     begun.list = self.list_of_predecessor(&begun.path, Room::MayBeTaken)?;
                     return Ok(Some(begun));
                 }
-                Err(failed) => return Err(self.not_whole(&begun.path, failed)),
+                Err(failed) => {
+                    // Full volumes refuse more: from now on by two messages each, of which nothing stays if this process ends.
+                    self.takes_whole_files = false;
+                    return Err(self.not_whole(&begun.path, failed));
+                }
             },
             Stage::Filling(filling) => match self.keep_filled(&begun, filling)? {
                 Some(keeping) => return Ok(Some(Begun { stage: Stage::Keeping(keeping), ..begun })),
@@ -370,7 +376,7 @@ impl Copier<'_> {
             Stage::Keeping(keeping) => match self.client.kept(keeping) {
                 Ok(()) => begun.found.len(),
                 Err(error) => {
-                    // It is there still if the name was refused after it was told to stay.
+                    // The part is still there if it was made permanent and its name was then refused.
                     let _ = self.client.delete(self.tree, &begun.part);
                     if is_lost(&error) {
                         return Ok(Some(begun));
@@ -396,15 +402,16 @@ impl Copier<'_> {
         }
     }
 
-    /// Gives a file that is there with all that is in it its name. `None`: the connection was lost on the way, and nobody knows what the
-    /// server has done; what there may be of the file goes with its handle, and it is copied anew.
+    /// Renames a file that exists with all its contents. `None`: the connection was lost on the way, and
+    /// nobody knows what the server has done; any remainder of the file goes with its handle, and the file
+    /// is copied anew.
     fn keep_filled(&mut self, begun: &Begun, filling: Filling) -> Result<Option<Keeping>, TransferError> {
         let Begun { path, part, found, .. } = begun;
         let file = match self.client.filled(self.tree, filling) {
             Ok(file) => file,
             Err(error) if is_lost(&error) => return Ok(None),
             Err(error) => {
-                // It went with its handle, unless it was refused that this be so.
+                // The part went with its handle, unless the server refused to delete it on close.
                 let _ = self.client.delete(self.tree, part);
                 return Err(self.remote(path, error));
             }
@@ -421,12 +428,13 @@ impl Copier<'_> {
         }
     }
 
-    /// Ends files that were begun, the first ones first, until at most `most` are left. What fails is left out, and the rest goes on.
+    /// Ends files that were begun, the first ones first, until at most `most` are left. Files that fail are
+    /// left out.
     fn end_files(&mut self, begun: &mut VecDeque<Begun>, most: usize) -> Result<(), TransferError> {
         while begun.len() > most {
             let Some(first) = begun.pop_front() else { return Ok(()) };
             match self.advance_file(first) {
-                // Behind the others: what it asks for next is under way meanwhile.
+                // Behind the others: its next request is under way meanwhile.
                 Ok(Some(goes_on)) => begun.push_back(goes_on),
                 Ok(None) => {}
                 Err(error) => self.leave_out(error)?,
@@ -435,7 +443,7 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Takes back what was begun, of a transfer that ends early: what has no name yet goes with its handle.
+    /// Takes back files of a transfer that ends early: those without their name yet go with their handles.
     fn take_back(&mut self, begun: VecDeque<Begun>) {
         for file in begun {
             let ended = match file.stage {
@@ -443,7 +451,7 @@ impl Copier<'_> {
                     self.client.filled(self.tree, filling).and_then(|file| self.client.close(file))
                 }
                 Stage::Keeping(keeping) => self.client.kept(keeping),
-                // It is whole, or what there was of it is removed.
+                // The file is whole, or its part has been removed.
                 Stage::Whole(whole) => self.client.whole(self.tree, whole).map_err(|failed| failed.error),
                 Stage::Large => Ok(()),
             };
@@ -500,7 +508,7 @@ impl Copier<'_> {
         self.go_on()?;
         self.client.set_delete_pending(file, false).map_err(|error| self.remote(path, error))?;
         if let Err(error) = self.client.rename_open(file, path, true) {
-            // If this fails too, the connection is lost, and what it is told below says so.
+            // If this fails too, the connection is lost, and the error below says so.
             let _ = self.client.set_delete_pending(file, true);
             return Err(self.remote(path, error));
         }

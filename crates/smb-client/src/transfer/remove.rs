@@ -4,7 +4,7 @@ use super::names::is_fit_for_disk;
 use super::{Copier, PATH_BYTES_MAX, Tally, TransferError, below};
 use types::attribute;
 
-/// What is left to do of a tree.
+/// Step left to do in a tree.
 enum Step {
     Empty(String),
     Delete(String),
@@ -22,10 +22,11 @@ impl Copier<'_> {
         Ok(self.tally)
     }
 
-    /// Removes a directory with all that is in it. Of links the links go, not what they lead to.
+    /// Removes a directory with all its contents. Of links the links go, not their targets.
     ///
     /// # Errors
-    /// Those after which nothing can go on; all others go to the watcher, and leave the directories above in place.
+    /// Errors after which nothing can continue; all others go to the watcher, and leave the directories
+    /// above in place.
     pub fn remove_tree(&mut self, path: &str) -> Result<Tally, TransferError> {
         self.demand_no_root(path)?;
         let top = self.client.stat(self.tree, path).map_err(|error| self.remote(path, error))?;
@@ -66,7 +67,7 @@ impl Copier<'_> {
         for entry in entries {
             self.go_on()?;
             let here = below(&path, &entry.name);
-            // A server's ".." would lead out of what was named.
+            // A server's ".." would lead out of the named directory.
             if !is_fit_for_disk(&entry.name) {
                 let error = self.refused(&here, "no file can have that name");
                 self.leave_out(error)?;

@@ -56,7 +56,7 @@ pub(crate) fn resume(work: Work, result: Result<Reply, NtStatus>) -> Result<Step
     }
 }
 
-/// The answer: the changes, or that there were too many to tell.
+/// The answer: the changes, or that there were too many to list.
 fn answer(changes: &[(u32, WideString)], bytes_max: usize) -> Step<Work> {
     let (mut records, mut last) = (Vec::new(), None);
     for (action, name) in changes {

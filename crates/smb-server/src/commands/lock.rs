@@ -29,7 +29,7 @@ impl Elements {
         let mut elements = Vec::with_capacity(locks.len());
         for lock in locks {
             if unlocks && lock.flags.get() != LOCK_FLAG_UNLOCK {
-                // What is unlocked before it stays unlocked (MS-SMB2 3.3.5.14.1).
+                // Ranges unlocked before this element stay unlocked (MS-SMB2 3.3.5.14.1).
                 return Ok(Self { elements, then: Some(NtStatus::INVALID_PARAMETER) });
             }
             elements.push(element(lock, unlocks, locks.len())?);

@@ -1,7 +1,7 @@
-//! The commands of SMB2, each in a file of its own: it starts a request, and goes on with it when what it waits for has come.
+//! The commands of SMB2, each in a file of its own: it starts a request, and continues it after a wait.
 //!
-//! Commands do not know each other. This file alone knows all of them: [`start`] and [`resume`] lead a request to its command, and
-//! [`Work`] is the sum of what commands keep of requests that wait.
+//! Commands do not know each other. This file alone knows all of them: [`start`] and [`resume`] lead a
+//! request to its command, and [`Work`] is the sum of the commands' work on waiting requests.
 
 mod change_notify;
 mod close;
@@ -33,7 +33,7 @@ use sys::Buf;
 use types::{Monotonic, NtStatus};
 use volume::backend::{Backend, Refusal, Reply};
 
-/// How a request goes on when what it waits for has come.
+/// Work of a request that waits.
 pub(crate) enum Work {
     SessionSetup(session_setup::Work),
     TreeConnect(Box<tree_connect::Work>),
@@ -95,7 +95,8 @@ fn at_once(step: Result<Step<Infallible>, NtStatus>) -> Result<Step<Work>, NtSta
     step.map(|step| step.map(|never| match never {}))
 }
 
-/// Takes the answer of a volume, or of whatever else a request waited for, that has nothing to tell but success.
+/// Takes an answer, of a volume or of another source that a request waited for, that says nothing but
+/// success.
 fn expect_done(result: Result<Reply, NtStatus>) -> Result<(), NtStatus> {
     match result? {
         Reply::Done => Ok(()),
@@ -135,12 +136,12 @@ pub(crate) fn start<B: Backend, D: Directory>(
         Command::QueryInfo => query_info::start(state, context, related, element)?.map(Work::QueryInfo),
         Command::SetInfo => set_info::start(state, context, related, element)?.map(Work::SetInfo),
         Command::OplockBreak => oplock_break::start(state, context, related, element)?.map(Work::OplockBreak),
-        // It has no answer, and is taken up before.
+        // CANCEL has no answer, and is handled before.
         Command::Cancel => Step::Disconnect,
     })
 }
 
-/// Goes on with a request whose volume, or whatever else it waits for, has answered.
+/// Resumes a request after its answer came from the volume, or from another source that it waited for.
 #[inline]
 pub(crate) fn resume<B: Backend, D: Directory>(
     state: &mut State<B, D>,
@@ -154,7 +155,8 @@ pub(crate) fn resume<B: Backend, D: Directory>(
         Err(Refusal { status, detail }) => (Err(status), detail.map(|detail| (status, detail))),
     };
     let step = resume_command(state, context, work, result, now);
-    // The command has let go of what it kept for the request, and has said nothing else of the refusal.
+    // The command has released its work for the request, and has added no details of its own to the
+    // refusal.
     if let (Err(status), Some((refused, detail))) = (&step, told)
         && *status == refused
     {

@@ -50,7 +50,7 @@ fn capabilities_for(config: &Config, dialect: Dialect, client: Capabilities) -> 
         {
             own |= Capabilities::ENCRYPTION;
         }
-        // What both sides must want is given to those who ask for it.
+        // Capabilities that both sides must want go to clients that ask for them.
         own &= client | Capabilities::LEASING | Capabilities::LARGE_MTU;
     }
     own
@@ -253,7 +253,7 @@ fn choose_rdma_transforms(
     cipher: Option<CipherId>,
 ) -> (RdmaTransforms, Vec<u8>) {
     let offers = |id| offered.clone().any(|offered| offered == id);
-    // What cannot be encrypted at all cannot be by RDMA.
+    // A connection without a cipher encrypts nothing by RDMA either.
     let encryption = cipher.is_some() && offers(RDMA_TRANSFORM_ENCRYPTION);
     let signing = offers(RDMA_TRANSFORM_SIGNING);
     let mut ids = Vec::new();

@@ -16,7 +16,7 @@ pub(crate) enum Work {
     Oplock {
         file_id: FileId,
     },
-    /// `told`: the break that it acknowledges, as the client was told of it.
+    /// `told`: the acknowledged break, as it was sent to the client.
     Lease {
         lease: LeaseName,
         told: Option<Told>,

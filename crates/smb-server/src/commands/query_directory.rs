@@ -1,4 +1,4 @@
-//! QUERY_DIRECTORY (MS-SMB2 3.3.5.18): one enumeration per open, which goes on after the last entry that was answered.
+//! QUERY_DIRECTORY (MS-SMB2 3.3.5.18): one enumeration per open, which continues after the last entry that was answered.
 
 use super::expect_done;
 use crate::directory::Directory;
@@ -66,13 +66,13 @@ pub(crate) fn start<B: Backend, D: Directory>(
     }
     let wanted = Box::new(Wanted { class, flags: request.flags, pattern, bytes_max, is_first: false });
     if open.enumeration.busy {
-        // The place where it goes on is known only when the one before has been answered.
+        // The starting place is known only when the request before has been answered.
         return Ok(Step::Park(Work::Queued(wanted), Until::Turn));
     }
     enumerate(state, key, wanted)
 }
 
-/// Asks the volume for what comes next.
+/// Asks the volume for the next entries.
 fn enumerate<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     key: OpenKey,
@@ -84,11 +84,12 @@ fn enumerate<B: Backend, D: Directory>(
     if wanted.flags & QUERY_DIRECTORY_REOPEN != 0 {
         *place = Enumeration { queued: std::mem::take(&mut place.queued), ..Default::default() };
     }
-    // FileIndex is not kept by this file layer, as by NTFS (MS-FSCC 2.4.8): SMB2_INDEX_SPECIFIED goes on where the scan is.
+    // FileIndex is not kept by this file layer, as by NTFS (MS-FSCC 2.4.8): SMB2_INDEX_SPECIFIED continues where the scan is.
     let restarts = wanted.flags & QUERY_DIRECTORY_RESTART_SCANS != 0;
     wanted.is_first = place.pattern.is_none();
     if restarts || wanted.is_first {
-        // A scan that starts anew looks for what this request names (MS-FSA 2.1.5.6.3); any other goes on with its pattern.
+        // A scan that starts anew takes the pattern of this request (MS-FSA 2.1.5.6.3); any other continues
+        // with its own.
         place.after = 0;
         place.pattern = Some(wanted.pattern.clone());
     }

@@ -36,7 +36,7 @@ pub(crate) struct Work {
     names: Option<Vec<Vec<u8>>>,
     /// Only the first attribute is asked for.
     single: bool,
-    /// What was asked about quotas.
+    /// Quotas asked for.
     quotas: Option<quotas::Question>,
 }
 
@@ -396,7 +396,7 @@ fn mode(open: &Open) -> ModeInformation {
     ModeInformation { mode: (open.create_options & MODE_BITS).into() }
 }
 
-/// An answer of at most `bytes_max` bytes; what is longer is cut, and said to be.
+/// An answer of at most `bytes_max` bytes; a longer one is cut, with the status that says so.
 fn answer(mut data: Vec<u8>, bytes_max: usize) -> Step<Work> {
     let status = if data.len() > bytes_max { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
     data.truncate(bytes_max);

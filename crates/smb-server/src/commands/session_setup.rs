@@ -31,7 +31,7 @@ const CHANNELS_PER_SESSION_MAX: usize = 32;
 struct Lookup<'a, D> {
     directory: &'a D,
     admitted: Option<&'a str>,
-    /// A password's proof was looked at.
+    /// Whether a password's proof was checked.
     was_asked: Cell<bool>,
     /// The account that it found: the directory may be another one a moment later.
     found: RefCell<Option<Account>>,
@@ -56,7 +56,7 @@ struct Wishes {
     previous_session: Option<SessionKey>,
 }
 
-/// A password that may be looked at from now on.
+/// A password that may be checked from now on.
 struct Admitted {
     /// The user's name as the client wrote it.
     user: String,
@@ -70,7 +70,7 @@ pub(crate) enum Work {
     Late(NtStatus),
 }
 
-/// A logon whose password is not looked at yet.
+/// A logon whose password is not checked yet.
 pub(crate) struct HeldLogon {
     token: Box<[u8]>,
     wishes: Wishes,
@@ -189,7 +189,7 @@ pub(crate) fn resume<B: Backend, D: Directory>(
     }
 }
 
-/// Takes the exchange's next token. A password is looked at only if its user was `admitted`.
+/// Takes the exchange's next token. A password is checked only if its user was `admitted`.
 fn judge_logon<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &mut Context,
@@ -210,7 +210,7 @@ fn judge_logon<B: Backend, D: Directory>(
         found: RefCell::default(),
     };
     let verdict = setup.acceptor.step(token, &lookup, wall, &mut |bytes| match challenge {
-        // Of what a logon takes at random only its challenge is that long.
+        // Of a logon's random values only its challenge is that long.
         Some(shared) if bytes.len() == CHALLENGE_BYTES => bytes.copy_from_slice(&shared.bytes),
         _ => random(bytes),
     });
@@ -277,7 +277,7 @@ fn find_setup<B: Backend, D: Directory>(
         }
         SetupPurpose::Binding
     } else if begun == Some(SetupPurpose::New) {
-        // Only a first logon goes on without a key. A binding says in each leg that it is one, and each is verified.
+        // Only a first logon continues without a key. A binding says in each leg that it is one, and each is verified.
         return Ok(());
     } else {
         let session = context.session(&state.sessions)?;
@@ -344,7 +344,7 @@ fn check_binding<B: Backend, D: Directory>(
     let (name, connection, id) = (context.session_key()?, context.connection, context.to.message_id);
     let is_signed = header.flags().contains(HeaderFlags::SIGNED);
     if session.channel(connection).is_some() {
-        // It is one already, and has a key of its own.
+        // The connection is a channel of the session already, and has a key of its own.
         let proof = Verified::by_channel(name, session, connection, element.bytes(), id);
         context.proof = proof.filter(|_| is_signed);
         let is_genuine = context.proof.is_some() || context.sealed_by.is_some();
@@ -374,7 +374,7 @@ fn check_channel_fits<B: Backend, D: Directory>(
     let session = context.session(&state.sessions)?;
     let key = session.signing.as_ref().ok_or(NtStatus::USER_SESSION_DELETED)?;
     let ours = connection.signing;
-    // A node's session is proven by a key of its own, whatever its channels sign by.
+    // A node's session is proven by a key of its own, however its channels sign.
     let theirs = if session.is_node() { ours } else { key.algorithm() };
     // AES-GMAC does not mix with the others, and each direction of the mix has its own refusal.
     if theirs != ours && theirs == SigningAlgorithm::AesGmac {
@@ -414,7 +414,7 @@ fn refuse_logon<B: Backend, D: Directory>(
     end_failed_logon(state, context, NtStatus::ACCOUNT_LOCKED_OUT, u32::MAX, now)
 }
 
-/// Ends the exchange, and answers the later, the more `failures` there were; at once if no password was looked at.
+/// Ends the exchange, and answers the later, the more `failures` there were; at once if no password was checked.
 fn end_failed_logon<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &Context,
@@ -440,9 +440,9 @@ fn shortened(target: &str) -> String {
     target.chars().take(CHARACTERS_MAX).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// Whether a logon that was meant for the service `target` is taken. One for another server may be in the hands of somebody who stands
-/// between: without signing that one could go on with it. With signing it is of no use to anybody else, and is most likely a name of
-/// this server that its configuration does not have.
+/// Whether a logon that was meant for the service `target` is taken. A man in the middle may pass on
+/// one for another server: without signing he could use it. With signing it is of no use to anybody
+/// else, and `target` is most likely a name of this server that its configuration does not have.
 fn is_welcome<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &Context,
@@ -471,7 +471,7 @@ fn is_welcome<B: Backend, D: Directory>(
     !refused
 }
 
-/// Finds as whom somebody acts who has proven to be this; or why nobody may be.
+/// Finds the account and rights of a proven identity, or the reason why it is refused.
 fn subject_of(
     directory: &impl Directory,
     identity: &Identity,
@@ -532,7 +532,7 @@ fn logged_on<B: Backend, D: Directory>(
         SetupPurpose::New => establish(state, context, &setup.preauth, wishes, subject, &accepted, now)?,
         SetupPurpose::Reauthentication => {
             let session = state.sessions.get_mut(key).ok_or(NtStatus::USER_SESSION_DELETED)?;
-            // A session stays what its first logon made it: of a node, with what is demanded of nodes, or not.
+            // A session stays as its first logon made it: of a node, with the demands on nodes, or not.
             if subject.is_node() || session.is_node() {
                 return Err(NtStatus::ACCESS_DENIED);
             }

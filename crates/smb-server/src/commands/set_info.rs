@@ -1,4 +1,4 @@
-//! SET_INFO (MS-SMB2 3.3.5.21): what a client wants changed, in the layouts of MS-FSCC.
+//! SET_INFO (MS-SMB2 3.3.5.21): a client's changes, in the layouts of MS-FSCC.
 
 use super::expect_done;
 use crate::directory::Directory;
@@ -153,8 +153,9 @@ fn file_setting(open: &mut Open, number: u8, buffer: &[u8]) -> Result<Option<Set
     }))
 }
 
-/// Where a rename or link leads. A stream's new name stands alone; a file's is one from the share's root, which some clients mark
-/// with a backslash. RootDirectory is zero on the wire (MS-FSCC 2.4.43.2).
+/// Returns the target of a rename or link. A stream's new name stands alone; a file's is one from the
+/// share's root, which some clients mark with a backslash. RootDirectory is zero on the wire (MS-FSCC
+/// 2.4.43.2).
 fn target_path(rename: &RenameInformation) -> Result<WideString, NtStatus> {
     if rename.root_directory != 0 || rename.name.is_empty() {
         return Err(NtStatus::INVALID_PARAMETER);

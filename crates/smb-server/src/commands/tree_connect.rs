@@ -15,7 +15,7 @@ use std::sync::Arc;
 use types::NtStatus;
 use volume::backend::{Backend, Operation, Reply, ShareOptions};
 
-/// What anybody who logged on may do on IPC$.
+/// Access that everybody who logged on has to IPC$.
 const PIPE_ACCESS: u32 = 0x001F_01FF;
 
 /// A share that a session may use.
@@ -36,7 +36,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
     context: &mut Context,
     element: Element<'_>,
 ) -> Result<Step<Box<Work>>, NtStatus> {
-    // Whoever stands between could lead a session to another share (MS-SMB2 3.3.5.7).
+    // A man in the middle could lead a session to another share (MS-SMB2 3.3.5.7).
     let is_nobody =
         context.session(&state.sessions)?.flags.intersects(SessionFlags::IS_GUEST | SessionFlags::IS_NULL);
     let is_protected = context.proof.is_some() || context.sealed_by.is_some();
@@ -54,7 +54,8 @@ pub(crate) fn start<B: Backend, D: Directory>(
         return Err(NtStatus::BAD_NETWORK_NAME);
     }
     if share.eq_ignore_ascii_case("IPC$") {
-        // A node of the cluster has one share to go to; pipes tell of accounts and shares, which are none of its business.
+        // A node of the cluster needs one share only; pipes show accounts and shares, which are none of its
+        // business.
         if context.session(&state.sessions)?.is_node() {
             return Err(NtStatus::ACCESS_DENIED);
         }
@@ -134,8 +135,8 @@ pub(crate) fn resume<B: Backend, D: Directory>(
     connect(state, context, policy::tree_of(*volume, root, share, logon))
 }
 
-/// Whether the volume looked for the share's directory and did not find it. Any other status says that the volume could not look, as while it goes
-/// to another server.
+/// Whether the volume searched for the share's directory and did not find it. Any other status says
+/// that the volume could not search, as while it moves to another server.
 fn is_about_the_path(status: NtStatus) -> bool {
     matches!(
         status,

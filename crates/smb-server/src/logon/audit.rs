@@ -1,7 +1,8 @@
 //! Logons that failed or were held back, for the audit log, however often they come.
 //!
-//! Promises: names from the wire are bounded and without control characters; what has no line of its own is counted, and each minute
-//! ends with its number ([`LineLedger`]); lines that nobody fetches are bounded. Never holds passwords, hashes or tokens.
+//! Promises: names from the wire are bounded and without control characters; logons without a line of
+//! their own are counted, and each minute ends with their number ([`LineLedger`]); lines that nobody
+//! fetches are bounded. Never holds passwords, hashes or tokens.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,9 +18,9 @@ const NAME_CHARACTERS_MAX: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogonAction {
     Failed,
-    /// Its password is looked at later.
+    /// The password is checked later.
     Delayed,
-    /// Its password is not looked at.
+    /// The password is not checked.
     Refused,
     /// A number of these that have no line of their own.
     LeftOut,
@@ -96,7 +97,7 @@ impl LogonAudit {
         }
     }
 
-    /// The time by which [`Self::turn`] has something to tell.
+    /// Time by which [`Self::turn`] has lines to report.
     pub fn next_timeout(&self) -> Option<Monotonic> {
         Some(Monotonic((self.ledger.counted_minute()? + 1) * MINUTE.as_nanos() as u64))
     }
@@ -107,7 +108,7 @@ impl LogonAudit {
     }
 }
 
-/// A name from the wire, for people: what could change how a log reads is escaped.
+/// A name from the wire, for people: characters that could change how a log reads are escaped.
 fn shown(name: &str) -> String {
     let mut shown = String::new();
     for character in name.chars().take(NAME_CHARACTERS_MAX) {

@@ -1,15 +1,16 @@
-//! When a password may be looked at: what makes guessing slow.
+//! When a password may be checked: makes guessing slow.
 //!
-//! Owns what failed logons cost. Every attempt is charged before its password is looked at, and paid back only if the password was
-//! right. Who owes much waits for the *attempt*, not for its refusal: until then nothing tells a right password from a wrong one. An
-//! attempt that would wait longer than [`HELD_FOR_MAX`] is refused unseen.
+//! Owns the cost of failed logons. Every attempt is charged before its password is checked, and paid
+//! back only if the password was right. A debtor waits for the *attempt*, not for its refusal: until
+//! then nothing tells a right password from a wrong one. An attempt that would wait longer than
+//! [`HELD_FOR_MAX`] is refused unchecked.
 //!
 //! Four debts, each of which is paid off with time alone, so that nobody is locked out for good:
 //!
-//! - of a **host**, for whomever it tries. Nobody's success lessens it: one who guesses may have an account of his own, or sit
-//!   behind one address with good users.
-//! - of a **user**, from wherever. It makes hosts that failed lately wait, up to [`HELD_FOR_MAX`]; one that did not, at most
-//!   [`MILD_WAIT_MAX`]. So one who guesses keeps nobody out at other addresses.
+//! - of a **host**, for all users that it tries. No success lessens it: a guesser may have an account
+//!   of his own, or sit behind one address with good users.
+//! - of a **user**, from anywhere. It makes hosts that failed lately wait, up to [`HELD_FOR_MAX`]; one
+//!   that did not, at most [`MILD_WAIT_MAX`]. So a guesser keeps nobody out at other addresses.
 //! - of a user **at a host from which that user has logged on** before. There it stands in for the other two: the neighbours behind
 //!   one address, and guesses from elsewhere, do not hold the user up.
 //! - of a user **in a session of that user**, for logons anew and further channels, which the session's key protects: nobody else's
@@ -45,7 +46,7 @@ const DEBTS_MAX: usize = 8192;
 /// Hosts that users have logged on from.
 const KNOWN_HOSTS_MAX: usize = 16_384;
 const KNOWN_HOSTS_PER_USER_MAX: usize = 64;
-/// Characters of a user's name that are told apart: longer than any account's.
+/// Characters of a user's name that are compared: longer than any account's.
 const NAME_CHARACTERS_MAX: usize = 128;
 /// Doublings of the first refusal's lateness.
 const LATENESS_DOUBLED_MAX: u32 = 3;
@@ -76,7 +77,7 @@ impl Debt {
         self.paid_at.since(now).saturating_sub(terms.each * (terms.free - 1))
     }
 
-    /// Adds an attempt. What is owed is bounded: no wait grows past [`HELD_FOR_MAX`] and one attempt more.
+    /// Adds an attempt. The debt is bounded: no wait grows past [`HELD_FOR_MAX`] and one attempt more.
     fn charge(&mut self, terms: Terms, now: Monotonic) {
         let most = now.after(terms.each * terms.free + HELD_FOR_MAX);
         self.paid_at = self.paid_at.max(now).after(terms.each).min(most);
@@ -243,7 +244,7 @@ pub(crate) struct Ticket {
 /// The one who owes for an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Debtor {
-    /// Who holds sessions of the user.
+    /// The holder of sessions of the user.
     OwnSession,
     /// The user, at this host.
     KnownHost,
@@ -254,11 +255,11 @@ enum Debtor {
 /// The guard's decision on an attempt.
 #[derive(Debug)]
 pub(crate) enum Admission {
-    /// The password may be looked at.
+    /// The password may be checked.
     Now(Ticket),
-    /// It may be looked at from this time on.
+    /// The password may be checked from this time on.
     At(Monotonic, Ticket),
-    /// It is not looked at.
+    /// The password is not checked.
     Refused,
 }
 
@@ -267,7 +268,7 @@ pub(crate) enum Admission {
 pub(crate) enum Outcome {
     Right,
     Wrong,
-    /// The logon ended before the password was looked at: nobody learned anything of it.
+    /// The logon ended before the password was checked: nobody learned anything of it.
     Unseen,
 }
 

@@ -1,4 +1,4 @@
-//! What failed logons cost, and what the audit log says of them.
+//! Cost of failed logons, and their lines in the audit log.
 
 pub(crate) mod audit;
 pub(crate) mod guard;

@@ -1,8 +1,8 @@
 //! The server that a client means to log on to: the service principal name in its proof (MsvAvTargetName, MS-NLMP 2.2.2.1).
 //!
-//! Somebody whom a client talks to can hand on what it says to this server, and be logged on as that user. The client's proof tells: the
-//! name in it is that of the server that the client looked for. Clients that say no name cannot be told apart; only signing keeps
-//! others from using their logons.
+//! A server that a client talks to can pass the client's messages on to this server, and be logged on
+//! as that user. The client's proof shows that: it names the server that the client looked for. Without
+//! a name that cannot be seen; only signing keeps others from using such a logon.
 
 use crate::config::Config;
 use std::net::IpAddr;
@@ -32,7 +32,8 @@ pub(crate) fn is_ours(config: &Config, local: IpAddr, target: &str) -> bool {
     }
     let local = local.to_canonical();
     if let Some(address) = address_of(host) {
-        // A client that uses several networks goes on to the server's other addresses by the name that it began with.
+        // A client that uses several networks uses the name that it began with for the server's other
+        // addresses too.
         let is_interface = config.interfaces.iter().any(|interface| interface.address == address);
         return address == local || is_interface || address.is_loopback() && local.is_loopback();
     }

@@ -1,4 +1,5 @@
-//! How a request goes on: answered, given to a volume, or left waiting; told that it takes long; cancelled; answered in its chain.
+//! Progress of a request: answered, given to a volume, or left waiting; marked as pending; cancelled;
+//! answered in its chain.
 
 use super::chain::{Chain, Hashed, Response};
 use super::dispatch::{Started, disconnect_hostile};
@@ -28,7 +29,7 @@ fn is_lasting<B: Backend, D: Directory>(state: &State<B, D>, context: &Context) 
 }
 
 impl Requests {
-    /// Answers, submits or parks; the chain goes along with what waits.
+    /// Answers, submits or parks; the chain goes along with a request that waits.
     pub(super) fn take_step<B: Backend, D: Directory>(
         &mut self,
         state: &mut State<B, D>,
@@ -110,7 +111,7 @@ impl Requests {
         work: Work,
         chain: &mut Chain,
     ) -> Option<RequestKey> {
-        // A message of one request needs no chain to go on with.
+        // A message of one request needs no chain to continue with.
         let is_alone = chain.first && !chain.has_more();
         let chain = (!is_alone).then(|| {
             Box::new(Chain {
@@ -138,7 +139,7 @@ impl Requests {
         Some(key)
     }
 
-    /// Sees to it that a request goes on when what it waits for has come.
+    /// Has a request continue when its wait is over.
     fn wait<B: Backend, D: Directory>(
         &mut self,
         state: &mut State<B, D>,
@@ -171,7 +172,7 @@ impl Requests {
         }
     }
 
-    /// Goes on with a request: its volume has answered, or whatever else it waits for has come.
+    /// Continues a request after the answer of its volume, or of another source that it waits for.
     pub fn complete<B: Backend, D: Directory>(
         &mut self,
         state: &mut State<B, D>,
@@ -204,7 +205,7 @@ impl Requests {
             Started::Answered => {
                 chain.first = false;
                 if was_pending {
-                    // The client waits for this one alone: what follows is a message of its own.
+                    // The client waits for this one alone: later answers get a message of their own.
                     send::flush(state, connection, chain);
                 }
                 self.run_chain(state, connection, chain, now);
@@ -216,7 +217,7 @@ impl Requests {
         }
     }
 
-    /// Goes on with the requests that a command has found able to.
+    /// Continues the requests that a command has made ready.
     #[inline]
     pub fn wake<B: Backend, D: Directory>(&mut self, state: &mut State<B, D>, now: Monotonic) {
         if !state.woken.is_empty() {
@@ -253,7 +254,8 @@ impl Requests {
         }
     }
 
-    /// The volume says that a request will take long: the client is told (MS-SMB2 3.3.4.2).
+    /// Sends the client an interim response: the volume says that its request will take long (MS-SMB2
+    /// 3.3.4.2).
     pub fn went_pending<B: Backend, D: Directory>(
         &mut self,
         state: &mut State<B, D>,
@@ -270,9 +272,10 @@ impl Requests {
             return;
         }
         let in_the_middle = request.chain.as_ref().is_some_and(|chain| chain.has_more());
-        // In the middle of a compound a request waits as well, and what follows it waits for it (MS-SMB2 3.3.5.2.7.2): a rename between
-        // CREATE and CLOSE, as Linux and macOS send it, has to outlast the break that it causes. A watch has no end, so that what follows
-        // might never be answered: Windows refuses it with this status, and smbtorture asks for that.
+        // In the middle of a compound a request waits as well, and later elements wait for it (MS-SMB2
+        // 3.3.5.2.7.2): a rename between CREATE and CLOSE, as Linux and macOS send it, has to outlast the
+        // break that it causes. A watch has no end, so later elements might never be answered: Windows
+        // refuses it with this status, and smbtorture asks for that.
         if in_the_middle && context.to.command == Command::ChangeNotify {
             self.refuse(state, key, NtStatus::INTERNAL_ERROR, now);
         } else if !self.park(state, key) {
@@ -388,7 +391,7 @@ impl Requests {
         self.complete(state, key, result, now);
     }
 
-    /// Goes on with the requests whose time has come.
+    /// Continues the requests whose time has come.
     pub fn handle_timeout<B: Backend, D: Directory>(&mut self, state: &mut State<B, D>, now: Monotonic) {
         while let Some(key) = self.pop_due(now) {
             self.complete(state, key, Ok(Reply::Done), now);
@@ -463,7 +466,7 @@ impl Requests {
     ) {
         let Some(request) = self.get(key) else { return };
         match request.volume {
-            // Goes on waiting: the replay finds it by its GUID.
+            // Continues waiting: the replay finds it by its GUID.
             _ if request.work.is_replayable() => {}
             Some(volume) => state.volumes.cancel(volume, key),
             None => self.complete(state, key, Err(NtStatus::CANCELLED.into()), now),
@@ -543,7 +546,7 @@ fn header_of_answer<B: Backend, D: Directory>(
     context: &Context,
     status: NtStatus,
 ) -> Header {
-    // STATUS_PENDING has granted the credits of what is answered later.
+    // STATUS_PENDING has granted the credits of requests that are answered later.
     let granted = if context.async_id.is_some() { 0 } else { grant(state, context, status) };
     let mut header = context.to.header(status, granted);
     if let Some(async_id) = context.async_id {
@@ -551,7 +554,7 @@ fn header_of_answer<B: Backend, D: Directory>(
     }
     if context.claims_signature && context.proof.is_none() && context.sealed_by.is_none() && status.is_error()
     {
-        // No key to sign with: the flag alone tells a client that the answer belongs to what it signed.
+        // No key to sign with: the flag alone shows a client that the answer belongs to its signed request.
         header.flags = (header.flags() | HeaderFlags::SIGNED).bits().into();
     }
     header

@@ -1,4 +1,4 @@
-//! What the server says unasked: that an oplock or a lease breaks (MS-SMB2 3.3.4.6, 3.3.4.7).
+//! Breaks of oplocks and leases, which the server sends unasked (MS-SMB2 3.3.4.6, 3.3.4.7).
 //!
 //! Promises: if a connection is lost that carried a break which its holder has yet to acknowledge, the break is sent again over another
 //! connection of the holder.
@@ -27,7 +27,7 @@ pub(crate) struct LeaseStep {
     pub epoch: u16,
 }
 
-/// Tells the holder of an oplock that it breaks (MS-SMB2 3.3.4.6).
+/// Sends the break of an oplock to its holder (MS-SMB2 3.3.4.6).
 pub(crate) fn send_oplock_break<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     volume: VolumeSlot,
@@ -54,7 +54,7 @@ pub(crate) fn send_oplock_break<B: Backend, D: Directory>(
     send_unasked(state, connection, (Some(session), body), sealed_by);
 }
 
-/// Tells a client that a lease of its breaks (MS-SMB2 3.3.4.7).
+/// Sends the break of a lease to its client (MS-SMB2 3.3.4.7).
 pub(crate) fn send_lease_break<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     lease: LeaseName,
@@ -85,9 +85,9 @@ pub(crate) fn send_lease_break<B: Backend, D: Directory>(
     send_unasked(state, connection, (None, body), sealed_by);
 }
 
-/// Finds the connection that is told of a lease's break, and the session on it that has the lease. A ClientGuid is said by whoever wants to,
-/// so only the sessions that have opens under the lease count; of their connections, whichever asked for the lease, the oldest is told,
-/// as Windows does.
+/// Finds the connection that carries a lease's break, and the session on it that has the lease. Any
+/// client can name any ClientGuid, so only sessions that have opens under the lease count. The break
+/// goes to the oldest of their connections, as in Windows, even if another one asked for the lease.
 fn lease_carrier<B: Backend, D: Directory>(
     state: &State<B, D>,
     lease: LeaseName,

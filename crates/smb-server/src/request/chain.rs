@@ -1,4 +1,5 @@
-//! What the requests of one message share (MS-SMB2 3.3.5.2.7), and their answers until they are sent.
+//! Shared state of the requests of one message (MS-SMB2 3.3.5.2.7), and their answers until they are
+//! sent.
 
 use crate::exchange::{Body, ChainFile, Context};
 use crate::state::keys::SessionKey;
@@ -36,7 +37,7 @@ impl Response {
     }
 }
 
-/// The rest of a message, and what its requests share.
+/// The rest of a message, and the shared state of its requests.
 pub(crate) struct Chain {
     pub message: Buf,
     /// The offset at which the next element starts; the message's length at its end.
@@ -54,7 +55,7 @@ pub(crate) struct Chain {
     pub responses: SmallVec<[Response; 1]>,
     /// The bytes that `responses` take in a message.
     pub held_bytes: usize,
-    /// The same of all answers so far, sent or not.
+    /// Bytes of all answers so far, sent or not.
     pub answered_bytes: usize,
 }
 

@@ -34,7 +34,7 @@ const REPEATED_FLAGS: HeaderFlags =
 /// How far starting a request has come.
 pub(super) enum Started {
     Answered,
-    /// The volume or a timer goes on with it; the chain went along.
+    /// The volume or a timer continues the request; the chain went along.
     Waits,
     /// CANCEL has no answer.
     Silent,
@@ -97,7 +97,7 @@ impl Requests {
             }
             chain.elements += 1;
             let Ok((element, rest)) = smb::wire::split_compound(&message[chain.at..]) else {
-                // What came before has been done and is answered; the rest makes no sense.
+                // Earlier elements have been carried out and are answered; the rest makes no sense.
                 send::flush(state, connection, chain);
                 return disconnect_hostile(state, connection);
             };
@@ -148,13 +148,13 @@ impl Requests {
         };
         state.counters.requests[command as usize] += 1;
         let related = header.flags().contains(HeaderFlags::RELATED_OPERATIONS);
-        // What is encrypted by one session speaks for no other (MS-SMB2 3.3.5.2.1.1).
+        // A message encrypted by one session speaks for no other (MS-SMB2 3.3.5.2.1.1).
         let names_its_session = !related || chain.first;
         if names_its_session && chain.sealed_by.is_some() && context.session != chain.sealed_by {
             return Started::Disconnect;
         }
         relate(&mut context, chain, related);
-        // What is related to nothing, or to what was itself refused, makes no sense (MS-SMB2 3.3.5.2.7.2).
+        // A request related to none, or to a refused one, makes no sense (MS-SMB2 3.3.5.2.7.2).
         let authorized = if related && (chain.first || !chain.inheritable) {
             Err(NtStatus::INVALID_PARAMETER)
         } else if chain.answered_bytes > state.config.limits.bytes_in_flight_per_connection {
@@ -257,7 +257,7 @@ fn open_sealed<B: Backend, D: Directory>(
     let opening = session.opening.as_ref()?;
     let mut plain = BufMut::with_aligned(message.len() - TRANSFORM_HEADER_BYTES, WRITE_REQUEST_DATA_OFFSET);
     opening.open_into(&message, &mut plain).ok()?;
-    // What is encrypted is one plain message or chain, nothing else.
+    // An encrypted message is one plain message or chain, nothing else.
     plain.starts_with(&PROTOCOL_SMB2).then(|| (plain.freeze(), key))
 }
 

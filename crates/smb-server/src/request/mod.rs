@@ -1,5 +1,5 @@
-//! Requests from their message to their answer: taken apart ([`dispatch`]), moved on ([`advance`]), put together ([`send`]), and what
-//! the server says unasked ([`breaks`]).
+//! Requests from their message to their answer: taken apart ([`dispatch`]), moved on ([`advance`]), put
+//! together ([`send`]), and the server's unasked messages ([`breaks`]).
 
 pub(crate) mod advance;
 pub(crate) mod breaks;
@@ -85,8 +85,8 @@ impl Requests {
         own.map(|(key, _)| RequestKey::of_slot(key)).collect()
     }
 
-    /// The requests of a connection that is gone. READ and WRITE are looked for only if there are some: an idle connection costs no
-    /// search.
+    /// The requests of a connection that is gone. READ and WRITE are searched for only if there are some:
+    /// an idle connection costs no search.
     fn of_connection(&self, id: ConnectionId, gone: &Connection) -> Vec<RequestKey> {
         if gone.in_work == gone.waiting.len() {
             return gone.waiting.keys().collect();
@@ -133,7 +133,8 @@ impl Requests {
         Some(())
     }
 
-    /// Counts what a request holds as parked, because its client is to be told STATUS_PENDING. False: it may not wait.
+    /// Counts a request's memory as parked, because its client will get STATUS_PENDING. False: it may not
+    /// wait.
     fn park<B: Backend, D: Directory>(&mut self, state: &mut State<B, D>, key: RequestKey) -> bool {
         let limits = &state.config.limits;
         let Some(request) = self.get_mut(key) else { return false };

@@ -145,8 +145,8 @@ pub(super) fn flush<B: Backend, D: Directory>(
     chain.responses.clear();
 }
 
-/// Adds an answer to its chain. What would make their message too long goes first, as one of its own: a server need not compound its
-/// answers (MS-SMB2 3.3.4.1.3).
+/// Adds an answer to its chain. If their message would become too long, the earlier answers go first,
+/// in one of their own: a server need not compound its answers (MS-SMB2 3.3.4.1.3).
 #[inline]
 pub(super) fn hold<B: Backend, D: Directory>(
     state: &mut State<B, D>,
@@ -178,7 +178,8 @@ fn sign<B: Backend, D: Directory>(
 ) {
     let message_id = header.message_id.get();
     let is_signed = proof.sign(&mut state.sessions, &mut built.head, &built.payload, message_id);
-    // The flag alone tells a client that a refusal belongs to what it signed; any other answer has to be what it says.
+    // The flag alone shows a client that a refusal belongs to its signed request; on any other unsigned
+    // answer it would be false.
     if !is_signed
         && !header.status().is_error()
         && let Some(header) = Header::in_place(&mut built.head)

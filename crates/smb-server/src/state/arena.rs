@@ -61,7 +61,7 @@ impl<T> Arena<T> {
         if u64::from(slot.generation) != key >> 32 {
             return None;
         }
-        // Moved once: what lies here may be large.
+        // Moved once: the value may be large.
         let value = slot.value.take();
         value.as_ref()?;
         self.used -= 1;

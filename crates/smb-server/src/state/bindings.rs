@@ -1,4 +1,4 @@
-//! What a session's own key has signed for connections that asked to become its channels.
+//! Signatures by a session's own key for connections that asked to become its channels.
 
 use smallvec::SmallVec;
 use smb::crypto::SigningKey;
@@ -14,13 +14,14 @@ pub(super) struct Binding(u16);
 const BINDINGS_MAX: usize = 1024;
 const _: () = assert!(BINDINGS_MAX <= u16::MAX as usize);
 
-/// What was signed with a session's own AES-GMAC key for connections that asked to become channels.
+/// Requests signed with a session's own AES-GMAC key for connections that asked to become channels.
 ///
 /// AES-GMAC's nonce is the message identifier, and each such connection counts from zero: the protocol lets several of them use a nonce
 /// of the session's key, and two different answers under one nonce give the key away. So this holds:
 ///
-/// - Equal requests get equal answers. The first leg of a logon is the same bytes on each of a client's connections, and whoever saw it
-///   can send it again, so what it is answered with has to be the same each time: they share one [`Challenge`].
+/// - Equal requests get equal answers. The first leg of a logon is the same bytes on each of a client's
+///   connections, and anyone who saw it can send it again. Its answer has to be the same each time, so
+///   all share one [`Challenge`].
 /// - A request that was seen before does not finish a logon with that challenge: [`super::proof::VerifiedBinding::is_repeated`].
 /// - Apart from that a nonce is used again only if the client itself signed two requests under it. So no answer takes the nonce of the
 ///   first channel's first signature, whose request no key had signed, before the client used it twice.
@@ -32,7 +33,7 @@ pub(crate) struct Bindings {
     first_signed: u64,
 }
 
-/// What the challenge of a logon is made of.
+/// Ingredients of a logon's challenge.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Challenge {
     pub bytes: [u8; CHALLENGE_BYTES],
@@ -54,8 +55,8 @@ impl Bindings {
         Self { first_signed, ..Self::default() }
     }
 
-    /// The challenge that all bindings of this session share. `None`: so many were made that their requests can no longer be
-    /// remembered; each gets a challenge of its own then, and an unsigned answer.
+    /// The challenge that all bindings of this session share. `None`: there were too many requests to
+    /// remember; each gets a challenge of its own then, and an unsigned answer.
     pub fn shared_challenge(
         &mut self,
         random: &mut dyn FnMut(&mut [u8]),
@@ -76,8 +77,8 @@ impl Bindings {
         self.requests.len()
     }
 
-    /// Remembers a request that was found genuine, if there is room, which the user of the session may have used up (`may_grow`). Whether it
-    /// may have come before.
+    /// Remembers a genuine request, if there is space, which the user of the session may have used up
+    /// (`may_grow`). Returns whether it may have come before.
     pub(super) fn verified(
         &mut self,
         message_id: u64,

@@ -1,11 +1,12 @@
-//! What clients make the server hold, counted by who holds it: bytes of requests and answers, opens.
+//! Resources that clients make the server hold, counted by holder: bytes of requests and answers,
+//! opens.
 //!
-//! **The rule.** A holder may take more as long as it holds no more than is still free. So one holder alone has at most half of the
-//! limit, and each of n has at most one part in n + 1: something is always free for whoever comes next, without anybody having to know
-//! how many there are.
+//! **The rule.** A holder may take more as long as it holds no more than is still free. So one holder
+//! alone has at most half of the limit, and each of n has at most one part in n + 1: something is
+//! always free for the next one, without anybody having to know how many there are.
 //!
-//! A [`Charge`] is what one request or open holds. It cannot be copied: it goes along with the request, and whoever takes the request
-//! out of its table gives the charge back.
+//! A [`Charge`] is the amount that one request or open holds. It cannot be copied: it goes along with
+//! the request, and the code that takes the request out of its table gives the charge back.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -100,7 +101,8 @@ impl<K: Hash + Eq + Clone> Budget<K> {
         }
     }
 
-    /// Whether this holder, which may have no place yet, may take so much: it would then hold at most as much as is free. One that holds nothing takes what is left.
+    /// Whether this holder, which may have no place yet, may take that amount: it would then hold at most
+    /// as much as is free. One that holds nothing takes the rest.
     pub fn may_take(&self, key: &K, amount: usize) -> bool {
         let held = self.by_key.get(key).map_or(0, |at| self.holders[*at as usize].held);
         let free = self.limit.saturating_sub(self.held);
@@ -118,11 +120,11 @@ impl<K: Hash + Eq + Clone> Budget<K> {
 pub(crate) struct Memory {
     /// Requests that are being worked on, and answers that are not sent yet. Over it, connections are not received from.
     pub in_work: Budget<PeerHost>,
-    /// What waits for somebody (STATUS_PENDING), and what named pipes keep. Over it, more is refused.
+    /// Requests that wait for somebody (STATUS_PENDING), and data in named pipes. Over it, more is refused.
     pub parked: Budget<Sid>,
 }
 
-/// What a request holds, until [`Memory::release`].
+/// Memory that a request holds, until [`Memory::release`].
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Charge {

@@ -1,7 +1,7 @@
 //! How long requests of each client take.
 //!
-//! Promises: figures of [`CLIENTS_MAX`] clients at most are kept apart, whatever the number of clients; noting an answer costs an index
-//! into a table; no answer is lost from the sum of all figures.
+//! Promises: figures of at most [`CLIENTS_MAX`] clients are kept apart, for any number of clients;
+//! noting an answer costs an index into a table; no answer is lost from the sum of all figures.
 
 use types::{LatencyHistogram, PeerHost};
 
@@ -13,7 +13,7 @@ pub const CLIENTS_MAX: usize = 256;
 pub(crate) struct ClientSlot(u16);
 
 impl ClientSlot {
-    /// Of other servers of the cluster, which ask for what clients asked of them: they are no clients.
+    /// Figures of other servers of the cluster: they pass on clients' requests, and are no clients.
     pub const SERVERS: Self = Self(1);
     /// Behind those without a client of their own.
     const FIRST: usize = 2;
@@ -44,7 +44,8 @@ impl Default for AllClientFigures {
 }
 
 impl AllClientFigures {
-    /// A session of this host has begun. What was asked by the client whose place it takes goes to those without a place.
+    /// Begins a session of this host. Figures of the client whose place it takes go to those without a
+    /// place.
     pub fn enter(&mut self, host: PeerHost) -> ClientSlot {
         let place = match self.clients.iter().position(|client| client.host == Some(host)) {
             Some(place) => place,

@@ -2,7 +2,7 @@
 
 use types::{FileTime, Monotonic};
 
-/// The wall clock, told by the owner of the server and carried on by the monotonic one in between.
+/// The wall clock, set by the owner of the server and continued by the monotonic clock.
 pub(crate) struct WallClock {
     wall: FileTime,
     /// The monotonic time at which it was `wall`.
@@ -22,7 +22,7 @@ impl WallClock {
         FileTime(self.wall.0 + (now.since(self.set_at).as_nanos() / 100) as u64)
     }
 
-    /// When the clock was set last: the latest time that is known to those who are not told one.
+    /// Returns when the clock was set last: the latest time known to callers without one.
     pub fn set_at(&self) -> Monotonic {
         self.set_at
     }

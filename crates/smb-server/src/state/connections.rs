@@ -1,4 +1,4 @@
-//! Connections (MS-SMB2 3.3.1.7): what the server knows of each, and what each has to transmit.
+//! Connections (MS-SMB2 3.3.1.7): the state of each, and the messages that each has to transmit.
 
 use super::arena::Arena;
 use super::budget::{HolderId, Memory};
@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use sys::Payload;
 use types::{Monotonic, PeerHost};
 
-/// What carries a connection's messages.
+/// Carrier of a connection's messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     Tcp,
@@ -30,7 +30,7 @@ pub struct ConnectionInfo {
     pub transport: Transport,
 }
 
-/// What a transport has to do next for a connection, in order.
+/// Next work of a transport for a connection, in order.
 #[derive(Debug)]
 pub enum Outgoing {
     /// `invalidate`: the client's registration that ends with it; SMB Direct only.
@@ -62,7 +62,7 @@ pub(crate) enum Negotiation {
     Done(Dialect),
 }
 
-/// What payload that goes by RDMA may be protected by (MS-SMB2 3.3.1.7 RDMATransformIds).
+/// Protection that payload by RDMA may have (MS-SMB2 3.3.1.7 RDMATransformIds).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct RdmaTransforms {
     pub encryption: bool,
@@ -92,7 +92,7 @@ pub(crate) struct Connection {
     transmit_bytes: usize,
     /// Bytes of answers that the transport keeps.
     unsent_bytes: usize,
-    /// Of requests in work, but for those that were told STATUS_PENDING.
+    /// Bytes of requests in work, except for those that got STATUS_PENDING.
     pub in_work_bytes: usize,
     /// Of these.
     pub parked_bytes: usize,
@@ -174,7 +174,8 @@ const MESSAGE_OVERHEAD_BYTES: usize = 64 << 10;
 
 /// All connections. Invariants:
 ///
-/// - What a connection has to transmit, and what its transport could not send, is charged to its host in [`Memory::in_work`].
+/// - Bytes that a connection has to transmit, and those that its transport could not send, are charged
+///   to its host in [`Memory::in_work`].
 /// - A connection with something to transmit is in `to_transmit`, or was handed out by [`Self::take_transmitters`] and is being emptied.
 #[derive(Default)]
 pub(crate) struct Connections {

@@ -46,9 +46,9 @@ pub struct Counters {
     pub sessions_ended: u64,
     pub logons: u64,
     pub logons_failed: u64,
-    /// Logons whose password was looked at later, because of failures before.
+    /// Logons whose password was checked later, because of failures before.
     pub logons_delayed: u64,
-    /// Logons whose password was not looked at, because of failures before.
+    /// Logons whose password was not checked, because of failures before.
     pub logons_refused: u64,
     /// SESSION_SETUP exchanges that ended because others took their places.
     pub setups_evicted: u64,

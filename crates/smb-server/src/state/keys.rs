@@ -74,8 +74,9 @@ impl From<RequestKey> for OperationId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct VolumeSlot(pub usize);
 
-/// Names a lease of a volume: the client that holds it, by its ClientGuid, and the key that the client chose. Both are told by clients and
-/// are no secret: who has a part in the lease is said by its opens alone ([`super::leases::Leases`]).
+/// Names a lease of a volume: the client that holds it, by its ClientGuid, and the key that the client
+/// chose. Both come from clients and are no secret: only its opens give a session a part in the lease
+/// ([`super::leases::Leases`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct LeaseName {
     pub volume: VolumeSlot,

@@ -5,12 +5,13 @@ use super::counters::RequestKind;
 use super::share_figures::{AllShareFigures, FiguresSlot};
 use types::{LatencyHistogram, Monotonic};
 
-/// Answers noted between two calls of [`Latencies::settle`]. Further ones go unmeasured: room for them would have to be allocated.
+/// Answers noted between two calls of [`Latencies::settle`]. Further ones go unmeasured: their memory
+/// would have to be allocated.
 const NOTED_MAX: usize = 4096;
 
-/// Measures requests from the turn of the loop in which the server took them in to the moment at which the transport was given the
-/// answers. The loop's time stands still during a turn, and most requests are answered within one: so an answer is only noted, and
-/// the time is told once for all answers of a round.
+/// Measures requests from the turn of the loop in which the server took them in to the moment at which
+/// the transport got the answers. The loop's time stands still during a turn, and most requests are
+/// answered within one: so an answer is only noted, and one time counts for all answers of a round.
 ///
 /// Invariant: at most [`NOTED_MAX`] answers are noted, in memory that was allocated at the start.
 pub(crate) struct Latencies {

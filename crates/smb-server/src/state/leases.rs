@@ -17,7 +17,7 @@ pub(crate) enum Breaking {
     Lease(LeaseName),
 }
 
-/// A break whose holder was told and has not acknowledged it yet.
+/// A break that was sent to its holder and is not acknowledged yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Told {
     connection: ConnectionId,
@@ -64,19 +64,20 @@ impl ToldBreaks {
     }
 }
 
-/// Who has a lease.
+/// Holders of a lease.
 #[derive(Default)]
 struct LeaseHolders {
     /// By session, the number of its opens under the lease.
     sessions: BTreeMap<SessionKey, usize>,
-    /// One of the opens is reached only encrypted: the break of the lease is told encrypted too.
+    /// Whether one of the opens is reached only encrypted: then the break of the lease is sent encrypted
+    /// too.
     encrypt: bool,
 }
 
 /// All leases. Invariants:
 ///
-/// - A lease is here exactly while an open is under it, with the sessions of those opens. It is told to them only, and acknowledged by
-///   them only.
+/// - A lease is here exactly while an open is under it, with the sessions of those opens. Its breaks go
+///   to them only, and only they acknowledge them.
 /// - A break to be acknowledged is remembered until it is, or until its holder is gone.
 #[derive(Default)]
 pub(crate) struct Leases {
@@ -136,7 +137,7 @@ impl Leases {
         self.holders.get(&lease).into_iter().flat_map(|holders| holders.sessions.keys().copied())
     }
 
-    /// Whether the break of a lease is told encrypted.
+    /// Whether the break of a lease is sent encrypted.
     pub fn is_encrypted(&self, lease: LeaseName) -> bool {
         self.holders.get(&lease).is_some_and(|holders| holders.encrypt)
     }
@@ -163,7 +164,8 @@ impl Leases {
         self.told.remove(&breaking)
     }
 
-    /// The volume has refused an acknowledgment, so that the break goes on: unless it has taken another step, or nobody has it any more.
+    /// Notes that the volume has refused an acknowledgment, so the break continues: unless it has taken
+    /// another step, or nobody has it any more.
     pub fn refused(&mut self, lease: LeaseName, told: Told) {
         if self.holders.contains_key(&lease) && !self.told.by_break.contains_key(&Breaking::Lease(lease)) {
             self.told.insert(Breaking::Lease(lease), told);

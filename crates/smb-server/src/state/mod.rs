@@ -1,7 +1,9 @@
-//! What the server holds for its clients: connections, sessions, opens, leases, and what they are counted against.
+//! State that the server holds for its clients: connections, sessions, opens, leases, and the budgets
+//! that they count against.
 //!
-//! [`State`] is the sum of its parts, and each part says above it what always holds of it. Commands change the parts; what concerns
-//! several of them at once, because one thing's end is the end of others, stands here. Nothing in this room knows a command or a message.
+//! [`State`] is the sum of its parts, and each part states its invariant. Commands change the parts;
+//! changes of several parts at once, because one thing's end is the end of others, stand here. Nothing
+//! in this module knows a command or a message.
 
 pub(crate) mod arena;
 pub(crate) mod bindings;
@@ -53,7 +55,7 @@ use volumes::{UNATTENDED, Volumes};
 /// Fills a slice with bytes that nobody can guess.
 pub type RandomSource = Box<dyn FnMut(&mut [u8])>;
 
-/// Requests that may go on, as a command has found. They do before the command itself is answered.
+/// Requests that a command has made ready. They continue before the command itself is answered.
 pub(crate) enum Wake {
     /// The READs that wait for this pipe to have something to read.
     Readers(OpenKey),
@@ -61,11 +63,12 @@ pub(crate) enum Wake {
     WaitedForClosed(Vec<RequestKey>),
     /// The next requests of this open's enumeration.
     Enumeration(OpenKey),
-    /// No request, but the break of this lease, which has got an open that can be told.
+    /// No request, but the break of this lease, which now has an open that can receive it.
     Break(LeaseName, BreakStep),
 }
 
-/// What the log has told of clients, so that none of it is told at each request. Only the last are remembered.
+/// Facts about clients that are already in the log, so that no request repeats them. Only the last are
+/// remembered.
 pub(crate) struct ToldOnce {
     /// Names that logons were meant for and that are not the server's.
     pub other_names: Bounded<String, ()>,
@@ -80,11 +83,11 @@ impl Default for ToldOnce {
     }
 }
 
-/// What the server holds. Invariants over its parts:
+/// State of the server. Invariants over its parts:
 ///
 /// - An open belongs to one session and one of its tree connects, and is among that session's opens until [`Self::forget_open`].
 /// - A session is among the sessions of each connection that it has a channel on, until [`Self::end_session`].
-/// - What is charged to [`Self::memory`] or to a budget is given back when its holder ends.
+/// - Every charge to [`Self::memory`] or to a budget is given back when its holder ends.
 pub(crate) struct State<B, D> {
     pub config: Config,
     pub directory: D,
@@ -139,7 +142,8 @@ impl<B: Backend, D: Directory> State<B, D> {
         }
     }
 
-    /// Drops the wire identity of an open; the volume is not told. However the open ends, what waits for it in this server is refused.
+    /// Drops the wire identity of an open without telling the volume. Requests of this server that wait for
+    /// it are refused.
     pub fn forget_open(&mut self, key: OpenKey) -> Option<Open> {
         let mut open = self.opens.remove(key)?;
         let mut waiting = std::mem::take(&mut open.enumeration.queued);
@@ -167,7 +171,8 @@ impl<B: Backend, D: Directory> State<B, D> {
         }
     }
 
-    /// Removes a session with all that it holds, but for durable opens: they wait for their client, also after a LOGOFF (MS-SMB2 3.3.5.6).
+    /// Removes a session with everything it holds, except for durable opens: they wait for their client,
+    /// also after a LOGOFF (MS-SMB2 3.3.5.6).
     pub fn end_session(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.remove(key) else { return };
         self.counters.sessions_ended += 1;

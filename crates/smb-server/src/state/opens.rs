@@ -1,4 +1,5 @@
-//! Opens (MS-SMB2 3.3.1.10): the file or pipe that a FileId names, and what only the protocol needs to know of it.
+//! Opens (MS-SMB2 3.3.1.10): the file or pipe that a FileId names, and the state that only the protocol
+//! needs.
 
 use super::arena::Arena;
 use super::bounded::Bounded;
@@ -18,7 +19,7 @@ use volume::backend::{CacheGrant, OpenId, WideString};
 pub(crate) struct Enumeration {
     /// `None`: not begun.
     pub pattern: Option<WideString>,
-    /// Where the volume goes on.
+    /// Place from which the volume continues.
     pub after: u64,
     /// The volume is asked for entries.
     pub busy: bool,
@@ -26,7 +27,7 @@ pub(crate) struct Enumeration {
     pub queued: VecDeque<RequestKey>,
 }
 
-/// What an open is of.
+/// Kind of an open.
 pub(crate) enum OpenKind {
     File { volume: VolumeSlot, open: OpenId },
     Pipe(Box<Pipe>),
@@ -36,7 +37,7 @@ pub(crate) struct Open {
     pub session: SessionKey,
     /// The user, which it is counted against.
     pub holder: HolderId,
-    /// Where it was opened: what the server says of it unasked goes there first.
+    /// Connection on which it was opened: unasked messages about it go there first.
     pub connection: ConnectionId,
     pub lease: Option<LeaseName>,
     pub tree_id: u32,
@@ -46,13 +47,13 @@ pub(crate) struct Open {
     pub client: ClientSlot,
     pub kind: OpenKind,
     pub persistent: u64,
-    /// From the share's root: the present name, of which the volume tells.
+    /// Present name from the share's root, as the volume reports it.
     pub path: WideString,
     pub directory: bool,
     pub granted_access: u32,
     pub cache: CacheGrant,
     pub durable: bool,
-    /// Its client gets it back after any loss: it is to hear of nothing that passes.
+    /// The client gets a persistent open back after any loss: passing losses are not reported to it.
     pub is_persistent: bool,
     pub create_options: u32,
     pub enumeration: Enumeration,
@@ -64,7 +65,7 @@ pub(crate) struct Open {
     pub outstanding_before: u32,
     /// FilePositionInformation: kept for the client, used by nothing.
     pub position: u64,
-    /// The user whose quota was told last, in a list of all.
+    /// User whose quota was listed last, in a list of all.
     pub quota_scan: Option<Sid>,
     pub opened_at: Monotonic,
     pub read_bytes: u64,
@@ -136,8 +137,8 @@ impl Open {
 ///
 /// - Each open counts once among those of its user.
 /// - An open of a file is found by its volume's name for it, and no two opens have the same one.
-/// - The persistent part of a file's FileId is the volume's name of the open, which is never given twice, whatever starts come between.
-///   That of a pipe's lies above all of them.
+/// - The persistent part of a file's FileId is the volume's name of the open, which is never given
+///   twice, not even after a start. That of a pipe's lies above all of them.
 pub(crate) struct Opens {
     table: Arena<Open>,
     /// Counts of each user's opens.

@@ -1,8 +1,9 @@
-//! Parting from clients that would be told a passing state as a final error: their connections go instead.
+//! Closing connections of clients that would take a passing state for a final error.
 //!
-//! A client that holds a persistent handle asks again over another connection, here or at another server, until it is answered; an error
-//! it gives to its application. So a volume that is withdrawn, a server that stops and storage that cannot be reached for long answer nothing
-//! on such a handle: the connection closes, after what is to be sent over it.
+//! A client that holds a persistent handle asks again over another connection, here or at another
+//! server, until it is answered; it passes an error on to its application. So a volume that is
+//! withdrawn, a server that stops and storage that cannot be reached for long answer nothing on such a
+//! handle: the connection closes, after its queued messages are sent.
 
 use super::State;
 use super::connections::ConnectionId;
@@ -30,7 +31,7 @@ impl<B: Backend, D: Directory> State<B, D> {
         }
     }
 
-    /// Closes all connections of the session: its client comes back for what is its own.
+    /// Closes all connections of the session: its client comes back for its opens.
     pub fn part_from(&mut self, session: SessionKey) {
         let channels = self.sessions.get(session).map(|session| &session.channels[..]).unwrap_or_default();
         channels.iter().for_each(|channel| self.connections.close(channel.connection));
@@ -48,7 +49,8 @@ impl<B: Backend, D: Directory> State<B, D> {
         sessions.into_iter().for_each(|session| self.part_from(session));
     }
 
-    /// Whether the connection goes on while the server stops: it leads to `kept`, the volume that others need until they have stopped, too.
+    /// Whether the connection stays while the server stops: it leads to `kept`, the volume that others need
+    /// until they have stopped, too.
     pub fn leads_to(&self, connection: ConnectionId, kept: Option<VolumeSlot>) -> bool {
         let Some(kept) = kept else { return false };
         let leads = |session: &SessionKey| {

@@ -31,7 +31,7 @@ impl Pipe {
         self.readers.push_back(reader);
     }
 
-    /// The READ that may go on; `None` if there is nothing to read, or nobody waits for it.
+    /// Returns the READ that may continue; `None` if there is nothing to read, or nobody waits for it.
     pub fn next_reader(&mut self) -> Option<RequestKey> {
         if self.waiting_bytes() == 0 { None } else { self.readers.pop_front() }
     }
@@ -42,8 +42,8 @@ impl Pipe {
     }
 }
 
-/// A change that an administrator asks for through a pipe. Whoever manages the server carries it out, and tells the outcome by
-/// [`crate::Server::answer_pipe`].
+/// A change that an administrator asks for through a pipe. The server's owner carries it out, and
+/// reports the outcome by [`crate::Server::answer_pipe`].
 #[derive(Debug)]
 pub struct PipeChange {
     /// The open of the pipe, as [`crate::OpenInfo::id`] has it.

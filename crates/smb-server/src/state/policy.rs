@@ -1,6 +1,7 @@
 //! The rights that accounts and shares give, and the effect of a change of them on clients that are connected.
 //!
-//! **The rule.** What a change takes away is gone with the next request; what it gives is there with the next request.
+//! **The rule.** Rights that a change takes away are gone with the next request; new ones are there
+//! with the next request.
 //! - A session ends, with all its trees, when its account is disabled, deleted or has another password, or when its user is in fewer
 //!   groups or has fewer privileges.
 //! - A tree ends when its share is deleted, leads elsewhere, demands encryption, grants fewer caches, or lets the session's user do less: by its grants, or as it became read-only.
@@ -9,9 +10,10 @@
 //! - Everything else changes in place: new groups, wider grants, durability, access-based enumeration, continuous availability.
 //!   The access that a handle was granted stays, as it does when the file's descriptor changes.
 //!
-//! Each tree connect stands on its [`Grounds`]: the logon and the share as they were. The volumes keep them with what was opened, so
-//! that one comparison, [`Review`], judges trees, opens and waiting creates alike. The functions here take the compared types apart
-//! field by field, so that a new field cannot be forgotten.
+//! Each tree connect stands on its [`Grounds`]: the logon and the share as they were. The volumes keep
+//! them with each open, so that one comparison, [`Review`], judges trees, opens and waiting creates
+//! alike. The functions here take the compared types apart field by field, so that a new field cannot
+//! be forgotten.
 
 use super::keys::{SessionKey, VolumeSlot};
 use super::sessions::{Session, Sessions};
@@ -57,7 +59,7 @@ impl Logon {
         }
     }
 
-    /// Whom the user acts as today; `None`: the logon is not good any more.
+    /// Returns the user's token of today; `None`: the logon is not good any more.
     fn today(&self, subject: Option<&Subject>) -> Option<Arc<AccessToken>> {
         let Subject { name: _, credential, token } = subject?;
         let stands = self.credential == *credential && token.has_all_of(&self.token);
@@ -94,9 +96,9 @@ fn terms(share: Arc<Share>, logon: Logon) -> Terms {
     }
 }
 
-/// Whether a share takes away from everybody something that its clients had or were told.
+/// Whether a share takes away from everybody something that its clients had or knew.
 fn narrows(old: &Share, new: &Share) -> bool {
-    // Who may do what is compared for each user: see `Review::rule`.
+    // Access is compared for each user: see `Review::rule`.
     let Share { name: _, comment: _, volume, path, options, encrypt, access: _ } = old;
     let ShareOptions {
         // These bind the server, and hold from the next request on.
@@ -111,12 +113,12 @@ fn narrows(old: &Share, new: &Share) -> bool {
     new.volume != *volume
         || new.path != *path
         || new.encrypt && !encrypt
-        // What clients were granted to cache they would go on caching.
+        // Clients would keep the caching that they were granted.
         || new.options.no_caching && !no_caching
         || new.options.scale_out && !scale_out
 }
 
-/// One comparison of what there is with the directory of today.
+/// One comparison of trees, opens and waiting creates with the directory of today.
 pub(crate) struct Review<'a, D> {
     directory: &'a D,
     /// By account, and whether it is a node's.
@@ -131,7 +133,7 @@ impl<'a, D: Directory> Review<'a, D> {
         Self { directory, subjects: HashMap::new(), shares: HashMap::new(), rulings: HashMap::new() }
     }
 
-    /// Whom a session's user acts as today; `None`: the session ends.
+    /// Returns the token of a session's user of today; `None`: the session ends.
     pub fn token(&mut self, logon: &Logon) -> Option<Arc<AccessToken>> {
         let is_node = matches!(logon.credential, Credential::Certificate(_));
         let found = self.subjects.entry((logon.account.clone(), is_node));
@@ -145,7 +147,7 @@ impl<'a, D: Directory> Review<'a, D> {
         self.shares.get(name)?.clone()
     }
 
-    /// What becomes of what stands on this.
+    /// Decides what happens to opens and waiting creates of this standing.
     pub fn judge(&mut self, standing: &Standing) -> Ruling {
         if let Some((_, ruling)) = self.rulings.get(&standing.address()) {
             return ruling.clone();

@@ -68,7 +68,7 @@ pub(crate) struct Session {
     pub trees: Vec<(u32, Tree)>,
     next_tree: u32,
     pub opens: SessionOpens,
-    /// Of requests that were told STATUS_PENDING.
+    /// Bytes of requests that got STATUS_PENDING.
     pub parked_bytes: usize,
     pub created_at: Monotonic,
     pub last_request_at: Monotonic,
@@ -94,7 +94,8 @@ impl Session {
             client: ClientSlot::default(),
             dialect,
             client_guid,
-            // The server's own demand: whoever stands between two nodes changes nothing, whatever their settings are.
+            // The server's own demand, for any settings of the nodes: a man in the middle of two nodes
+            // changes nothing.
             signing_required: subject.is_node(),
             credential: subject.credential,
             account: subject.name,
@@ -148,14 +149,14 @@ impl Session {
     fn remove_tree(&mut self, id: u32) -> Option<Tree> {
         let at = self.trees.binary_search_by_key(&id, |(id, _)| *id).ok()?;
         let tree = self.trees.remove(at).1;
-        // What is given back to the budget is given back.
+        // Memory that counts as returned to the budget is returned.
         if self.trees.len() < self.trees.capacity() / 4 {
             self.trees.shrink_to(2 * self.trees.len());
         }
         Some(tree)
     }
 
-    /// Memory in bytes that it takes, with all that only it has.
+    /// Memory of the session in bytes, with everything that only it has.
     fn len_bytes(&self) -> usize {
         SESSION_BYTES
             + self.trees.len() * TREE_BYTES
@@ -170,7 +171,7 @@ impl Session {
         Ok(id)
     }
 
-    /// Who acts through `tree`, whose root is `root`, in this session, named `key`.
+    /// Returns the caller that acts through `tree`, whose root is `root`, in this session, named `key`.
     pub fn caller(&self, key: SessionKey, tree: &Tree, root: ShareRoot) -> Caller {
         Caller {
             session: key.into(),
@@ -184,7 +185,7 @@ impl Session {
     }
 }
 
-/// The opens of a session, by tree connect: the end of one does not look at the opens of others.
+/// The opens of a session, by tree connect: the end of one does not examine the opens of others.
 #[derive(Default)]
 pub(crate) struct SessionOpens {
     by_tree: BTreeSet<(u32, OpenKey)>,
@@ -294,7 +295,7 @@ impl Sessions {
         }
     }
 
-    /// Whether the user of a session may make the server hold so many bytes more for it.
+    /// Whether the user of a session may make the server hold this many bytes more for it.
     pub fn has_room(&self, key: SessionKey, bytes: usize) -> bool {
         self.table.get(&key).is_some_and(|session| self.memory.may_take(&session.holder.user, bytes))
     }

@@ -1,10 +1,11 @@
 //! SESSION_SETUP exchanges in progress, which peers who have proved nothing yet make the server hold.
 //!
-//! Owns the state of every exchange: of logons, of logons anew, and of further channels. Promises: a connection, a host and all
-//! hosts together hold a bounded number of them, each for a bounded time from its beginning, whatever follows; beginning one never
-//! fails. When there is no place, an exchange ends that was begun and left alone: of the host with the most of them, by the
-//! connection that began the most without ending one well, the oldest. So a client that goes on with its logon finishes it, though
-//! others begin as many as they can.
+//! Owns the state of every exchange: of logons, of logons anew, and of further channels. Promises: a
+//! connection, a host and all hosts together hold a bounded number of them, each for a bounded time
+//! from its beginning under all circumstances; beginning one never fails. When there is no place, an
+//! exchange ends that was begun and left alone: of the host with the most of them, by the connection
+//! that began the most without ending one well, the oldest. So a client that continues its logon
+//! finishes it, though others begin as many as they can.
 
 use super::bindings::Challenge;
 use super::connections::ConnectionId;
@@ -25,7 +26,8 @@ pub(crate) struct SetupId {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SetupPurpose {
-    /// Its session is made when the logon has succeeded; until then nothing but the exchange bears the session's identifier.
+    /// A new session, made when the logon has succeeded; until then nothing but the exchange bears the
+    /// session's identifier.
     New,
     Reauthentication,
     /// One more channel of a session that another connection carries.
@@ -41,7 +43,7 @@ pub(crate) struct Setup {
     pub challenge: Option<Challenge>,
     /// The last request of a binding may have come before.
     pub is_repeated: bool,
-    /// Its last request waits until its password may be looked at.
+    /// Whether its last request waits until its password may be checked.
     pub is_held: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What clients ask of each share, and how long that takes.
+//! Clients' requests of each share, and their latencies.
 //!
 //! Promises: figures of [`SHARES_MAX`] shares at most are kept apart; noting an answer costs an index into a table.
 

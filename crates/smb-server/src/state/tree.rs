@@ -6,7 +6,7 @@ use crate::directory::Share;
 use std::sync::Arc;
 use volume::backend::{ShareOptions, ShareRoot, Standing};
 
-/// What a tree connect leads to.
+/// Target of a tree connect.
 #[derive(Clone)]
 pub(crate) enum Target {
     /// A directory of a volume.

@@ -12,7 +12,7 @@ use std::num::NonZeroU64;
 #[derive(Default)]
 pub(crate) struct Waiting {
     by_message: BTreeMap<u64, RequestKey>,
-    /// Requests whose client was told STATUS_PENDING.
+    /// Requests whose client got STATUS_PENDING.
     by_async_id: BTreeMap<u64, RequestKey>,
 }
 
@@ -25,7 +25,7 @@ impl Waiting {
         }
     }
 
-    /// Notes that the client was told STATUS_PENDING.
+    /// Notes that the client got STATUS_PENDING.
     pub fn told_pending(&mut self, async_id: NonZeroU64, key: RequestKey) {
         self.by_async_id.insert(async_id.get(), key);
     }
@@ -52,7 +52,7 @@ impl Waiting {
         }
     }
 
-    /// The number of requests whose clients were told STATUS_PENDING.
+    /// Returns the number of requests whose clients got STATUS_PENDING.
     pub fn pending(&self) -> usize {
         self.by_async_id.len()
     }

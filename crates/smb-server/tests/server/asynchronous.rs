@@ -1,4 +1,4 @@
-//! Requests that take long: told so, cancelled, finished (MS-SMB2 3.3.4.2, 3.3.5.16).
+//! Requests that take long: marked as pending, cancelled, finished (MS-SMB2 3.3.4.2, 3.3.5.16).
 
 use crate::fixture::*;
 use crate::raw::{Asked, DIRECTORY};
@@ -15,7 +15,7 @@ fn lock(client: &mut Client, file_id: FileId) -> Vec<u8> {
     })
 }
 
-/// A lock that waits: the client has been told.
+/// Makes a lock that waits, of which the client knows that it does.
 fn waiting(world: &mut World, client: &mut Client) -> (Header, Header) {
     let file = client.create(world, "file");
     world.layer.0.borrow_mut().asked.clear();
@@ -79,7 +79,8 @@ fn cancel_of_nothing_has_no_effect() {
     assert_eq!(status(&answer), NtStatus::SUCCESS);
 }
 
-/// What may wait for another client, on an open that an earlier CREATE of the chain made.
+/// Bodies of requests that may wait for another client, on an open that an earlier CREATE of the chain
+/// made.
 fn waiting_bodies() -> Vec<(Command, Vec<u8>)> {
     let body = |write: &dyn Fn(&mut Vec<u8>)| {
         let mut out = Vec::new();
@@ -313,7 +314,7 @@ fn more_waiting_requests_than_allowed_are_refused() {
     assert_eq!(status(&client.receive(&mut world).unwrap()), NtStatus::INSUFFICIENT_RESOURCES);
 }
 
-/// The ends that an open may come to, each with what tells the server so.
+/// Ways in which an open may end, each with the message that ends it.
 fn ends(client: &mut Client, file: FileId) -> [Vec<u8>; 3] {
     let empty = |out: &mut Vec<u8>| out.put(&EmptyBody::default());
     [
@@ -357,7 +358,7 @@ fn requests_of_an_enumeration_are_answered_however_the_directory_ends() {
         let mut client = Client::ready(&mut world);
         let asked = Asked { options: DIRECTORY, ..Asked::default() };
         let directory = client.open_as(&mut world, "", asked).unwrap();
-        // They arrive together: the first is answered when the volume is asked what it has to say.
+        // The requests arrive together: the first is answered when the volume has been asked.
         for _ in 0..4 {
             let list = client.build(Command::QueryDirectory, |out| {
                 let body = QueryDirectoryRequestBody {

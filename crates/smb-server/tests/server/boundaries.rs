@@ -1,4 +1,5 @@
-//! A share of a directory: nothing that a client says leads out of it, and nothing that it is told speaks of what lies outside.
+//! A share of a directory: nothing that a client sends leads out of it, and no answer mentions anything
+//! outside.
 
 use crate::fixture::*;
 use crate::raw::{Asked, DELETE_ON_CLOSE, MAKE, MAKE_DIRECTORY, to};
@@ -154,7 +155,7 @@ fn a_shares_root_is_not_renamed_or_deleted_through_the_share() {
     assert!(deep.query_info(&mut world, root, class::ALTERNATE_NAME).is_err());
     deep.close(&mut world, root);
     assert_eq!(names(&mut public, &mut world, ""), ["below", "in.txt"]);
-    // Who sees it from above may.
+    // A client that sees the directory from above may rename it.
     let from_above = public.open_as(&mut world, "below", MAKE).unwrap();
     assert_eq!(public.rename(&mut world, from_above, class::RENAME, to("renamed")), NtStatus::SUCCESS);
     assert_eq!(names(&mut whole, &mut world, "public"), ["in.txt", "renamed"]);
@@ -175,7 +176,7 @@ fn a_share_follows_its_directory_when_that_is_renamed() {
     assert_eq!(public.rename(&mut world, file, class::RENAME, to("out.txt")), NtStatus::SUCCESS);
     assert_eq!(public.open_as(&mut world, r"..\x", MAKE), Err(NtStatus::OBJECT_PATH_SYNTAX_BAD));
     assert_eq!(public.list(&mut world, open_root).len(), 5);
-    // Who connects from now on gets what is at the path now.
+    // A client that connects from now on gets the directory that is at the path now.
     let mut later = Client::ready_at(&mut world, "public");
     assert_eq!(names(&mut later, &mut world, ""), [""; 0]);
     assert_eq!(names(&mut whole, &mut world, r"elsewhere\moved"), ["below", "new.txt", "out.txt"]);

@@ -1,4 +1,4 @@
-//! Sessions over several connections: keys, limits, and what is left when one of them dies.
+//! Sessions over several connections: keys, limits, and the state after one of them dies.
 
 use crate::fixture::*;
 use smb::wire::*;
@@ -165,7 +165,7 @@ fn a_write_in_flight_on_a_dead_channel_is_waited_for_by_its_replay() {
     world.layer.0.borrow_mut().hold = false;
     let late = replay(&mut world).expect("an answer");
     assert_eq!(status(&late), NtStatus::SUCCESS);
-    // What the dead channel would send from here on is too late.
+    // Anything that the dead channel sends from here on is too late.
     let write = second.build(Command::Write, Client::write_body(file, b"stale"));
     second.send(&mut world, in_sequence(write, 0, false));
     assert_eq!(status(&second.receive(&mut world).unwrap()), NtStatus::FILE_NOT_AVAILABLE);

@@ -1,4 +1,5 @@
-//! What one message may cost: the requests of a client that asks for the most work, counted in turns of the loop and in what is refused.
+//! Cost of one message: requests of a client that asks for the most work, counted in turns of the loop
+//! and in refusals.
 
 use crate::fixture::*;
 use smb::wire::*;

@@ -1,4 +1,4 @@
-//! Message identifiers and what large requests pay.
+//! Message identifiers and the credits of large requests.
 
 use crate::fixture::*;
 use smb::wire::*;
@@ -53,6 +53,6 @@ fn credits_asked_for_are_granted_up_to_the_limit() {
         let answer = client.receive(&mut world).unwrap();
         granted.push(Header::parse(&answer).unwrap().credits.get());
     }
-    // Full: what is used comes back, and no more.
+    // Full: used credits come back, and no more.
     assert!(granted[1..].iter().all(|granted| *granted == 1), "{granted:?}");
 }

@@ -1,4 +1,4 @@
-//! What is encrypted, and what happens to what is not.
+//! Encrypted messages, and the fate of plain ones.
 
 use crate::fixture::*;
 use smb::wire::*;
@@ -123,7 +123,7 @@ fn a_logon_anew_is_not_protected_by_the_encryption_of_another_session() {
     assert!(first.receive(&mut world).is_none());
 }
 
-/// A break of the client's own is said encrypted.
+/// Whether a break of the client's own comes encrypted.
 fn is_told_encrypted(world: &mut World, client: &Client, event: volume::backend::Event) -> bool {
     world.layer.0.borrow_mut().events.push_back(event);
     world.settle();

@@ -1,4 +1,5 @@
-//! A client in virtual time, and a file layer that keeps one file and answers when it is told to, or a whole volume in memory.
+//! A client in virtual time, and a file layer that keeps one file and answers on a test's command, or a
+//! whole volume in memory.
 
 use smb::auth::{Credentials, Initiator, InitiatorStep, NtHash};
 use smb::crypto::{
@@ -52,7 +53,7 @@ impl VirtualDisk for LastingDisk {
     }
 }
 
-/// What the file layer was asked and what it will say.
+/// Operations that the file layer was asked for, and events that it will report.
 #[derive(Default)]
 pub struct Layer {
     pub asked: Vec<(OperationId, Operation)>,
@@ -60,7 +61,7 @@ pub struct Layer {
     pub events: VecDeque<Event>,
     /// Operations are not answered before [`Fake::release`].
     pub hold: bool,
-    /// What is held is past waiting.
+    /// Held operations cannot be cancelled any more.
     pub cannot_cancel: bool,
     /// Leases are granted while they break.
     pub breaking: bool,
@@ -204,18 +205,18 @@ impl Backend for Fake {
     }
 }
 
-/// One user and some shares, but for what a test has put in their place.
+/// One user and some shares, except for a test's own.
 #[derive(Clone, Default)]
 pub struct People(pub Rc<RefCell<Policy>>);
 
-/// What a test has changed; `None` has been deleted.
+/// Changes made by a test; `None` has been deleted.
 #[derive(Default)]
 pub struct Policy {
     pub account: Option<Option<Account>>,
     pub shares: HashMap<String, Option<Share>>,
 }
 
-/// Who may log on, with [`PASSWORD`].
+/// Users who may log on, with [`PASSWORD`].
 const USERS: [&str; 3] = ["user", "second", "third"];
 
 pub fn user_sid() -> Sid {
@@ -414,7 +415,8 @@ impl World {
 
     pub fn settle(&mut self) {
         while self.server.poll(self.now) {}
-        // A volume has more to do than it tells: its disk answers, and what was too much for one turn goes on.
+        // A volume has more to do than it reports: its disk answers, and work that was too much for one turn
+        // continues.
         let polls = if self.layer.0.borrow().volume.is_some() { VOLUME_POLLS } else { 0 };
         for _ in 0..polls {
             self.server.poll(self.now);
@@ -449,9 +451,9 @@ impl World {
 
 /// A client on one connection.
 pub struct Client {
-    /// As whom it logs on.
+    /// User as which it logs on.
     pub user: String,
-    /// The service that it means to log on to; empty: it says none.
+    /// Service that it means to log on to; empty: it names none.
     pub target: String,
     pub guid: [u8; 16],
     pub connection: ConnectionId,
@@ -664,7 +666,7 @@ impl Client {
         answer.map_or(NtStatus::PENDING, |answer| status(&answer))
     }
 
-    /// Makes this connection one more channel of another client's session; that one's key signs the requests.
+    /// Makes this connection one more channel of another client's session, whose key signs the requests.
     pub fn bind(&mut self, world: &mut World, other: &Client) -> NtStatus {
         status(&self.try_bind(world, other))
     }

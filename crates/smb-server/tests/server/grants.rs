@@ -1,5 +1,6 @@
-//! What a share grants bounds what its clients change: every change, by every access that a client can ask for, through every grant,
-//! held against tables. The files themselves are open to everyone: whatever is refused is refused by the share.
+//! A share's grant bounds its clients' changes: every change, by every access that a client can ask
+//! for, through every grant, held against tables. The files themselves are open to everyone: every
+//! refusal is the share's.
 
 use crate::fixture::*;
 use crate::raw::{Asked, DELETE_ON_CLOSE, DIRECTORY, MAKE, MAKE_DIRECTORY, OPEN_REPARSE_POINT, to};
@@ -8,7 +9,7 @@ use types::{NtStatus, Sid};
 use volume::security::{Ace, AceFlags, Acl, Control, SecurityDescriptor};
 use zerocopy::IntoBytes;
 
-/// What a share lets its clients do; each lets them do what those before it do.
+/// Grant of a share to its clients; each includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Grant {
     Read,
@@ -46,7 +47,7 @@ const ACCESSES: [(u32, Grant); 21] = [
     (0x1000_0000, Full),
 ];
 
-/// What a MAXIMUM_ALLOWED open comes to, and what generic rights mean.
+/// Returns the rights of a MAXIMUM_ALLOWED open, and of generic rights.
 fn rights_of(access: u32, grant: Grant) -> u32 {
     match access {
         MAXIMUM_ALLOWED => match grant {
@@ -100,7 +101,7 @@ fn state(world: &mut World, full: &mut Client) -> Vec<Vec<u8>> {
     full.close(world, root);
     for name in ["file", "other", "directory"] {
         let Ok(open) = full.open_as(world, name, Asked { disposition: FILE_OPEN, ..MAKE }) else { continue };
-        // Its own last access is told too: neither that nor what the open itself may do counts.
+        // Last access and change times do not count: the open itself may change them.
         let basic = full.query_info(world, open, class::BASIC).unwrap();
         state.push([&basic[..8], &basic[16..24], &basic[32..36]].concat());
         for class in [class::STANDARD, class::STREAM, class::EA, class::FULL_EA] {
@@ -114,7 +115,7 @@ fn state(world: &mut World, full: &mut Client) -> Vec<Vec<u8>> {
     state
 }
 
-/// What a CREATE does.
+/// One way to make or change something by CREATE.
 struct Way {
     what: &'static str,
     path: &'static str,

@@ -15,7 +15,7 @@ fn guess(world: &mut World, user: &str, from: &str) -> Client {
     client
 }
 
-/// So many that the next one is held.
+/// Makes enough guesses that the next one is held.
 fn use_up_free_guesses(world: &mut World, from: &str) {
     for _ in 0..10 {
         guess(world, "third", from);

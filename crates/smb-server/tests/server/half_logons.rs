@@ -1,4 +1,4 @@
-//! Logons that begin and do not end: what they hold is little, and takes nobody's place.
+//! Logons that begin and do not end: they hold little, and take nobody's place.
 
 use crate::fixture::*;
 use smb::wire::*;
@@ -151,7 +151,7 @@ fn one_user_takes_half_of_the_sessions_and_others_still_log_on() {
     let mut other = Client::from(&mut world, "10.0.0.9");
     other.user = "second".to_owned();
     assert_eq!(other.log_on(&mut world, PASSWORD), NtStatus::SUCCESS);
-    // Who was refused gets in once another session of his is over.
+    // A refused user gets in once another session of his has ended.
     world.server.connection_closed(clients[0].1, world.now);
     world.server.connection_closed(clients[1].1, world.now);
     let mut late = Client::from(&mut world, "10.0.1.99");

@@ -1,4 +1,5 @@
-//! What one client can make the server hold, or search through: CANCEL, compounds, waiting requests, opens, pipes.
+//! State that one client can make the server hold, or search through: CANCEL, compounds, waiting
+//! requests, opens, pipes.
 
 use crate::fixture::*;
 use smb::wire::*;
@@ -84,7 +85,7 @@ fn a_tree_disconnect_closes_what_was_opened_through_this_tree_and_nothing_else()
     assert_eq!(world.server.gauges().opens, 1);
 }
 
-/// A compound of a CREATE and a WRITE of so many bytes behind it.
+/// A compound of a CREATE and a WRITE of this many bytes behind it.
 fn create_and_write(client: &mut Client, bytes: usize) -> Vec<u8> {
     let mut create = client.build(Command::Create, Client::create_body("file"));
     Header::in_place(&mut create).unwrap().credit_charge = 1.into();
@@ -358,7 +359,7 @@ fn sessions_and_tree_connects_of_a_user_share_one_budget_however_they_are_multip
     assert_eq!(trees[1..], [0; 3], "what one session holds is not to be had by another of the same user");
     let mut second = logged_on(&mut world, "second");
     assert!(connected(&mut world, &mut second) > 100, "others have their share");
-    // What is given back can be had again.
+    // Returned tree connects can be had again.
     let answer = clients[0].call(&mut world, Command::Logoff, |out| out.put(&EmptyBody::default()));
     assert_eq!(status(&answer), NtStatus::SUCCESS);
     assert!(connected(&mut world, &mut clients[1]) > 100);

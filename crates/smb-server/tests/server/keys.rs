@@ -1,4 +1,4 @@
-//! What is signed and encrypted with a session's keys, and for whom.
+//! Messages signed and encrypted with a session's keys, and for which clients.
 
 use crate::fixture::*;
 use smb::auth::{Credentials, Initiator, NtHash};
@@ -55,7 +55,7 @@ fn forge_binding(world: &mut World, stranger: &mut Client) -> Vec<u8> {
 
 #[test]
 fn a_forged_binding_is_refused_without_a_signature() {
-    // What the stranger agreed on decides which refusal it is; the session signs none of them.
+    // The stranger's dialect and algorithms decide which refusal it is; the session signs none of them.
     let others = [
         gmac(),
         Wishes::default(),
@@ -98,8 +98,8 @@ fn the_answers_to_a_genuine_binding_are_signed() {
 
 #[test]
 fn a_nonce_of_a_session_that_signs_by_gmac_is_used_once_however_many_channels_it_has() {
-    // Each connection begins with message identifier 0: what is signed with the session's own key has the same nonces. The monitor
-    // in the build of the tests would end this one.
+    // Each connection begins with message identifier 0: signatures with the session's own key have the
+    // same nonces. The monitor in the build of the tests would end this one.
     let mut world = World::new();
     let first = logged_on(&mut world, &gmac());
     for _ in 0..5 {
@@ -147,8 +147,8 @@ fn who_repeats_a_binding_that_was_heard_learns_nothing_new_and_gets_no_channel()
 
 #[test]
 fn the_refusal_of_one_channel_too_many_is_signed() {
-    // With 32 channels the client has signed 31 requests under one nonce of the session's key: one more answer gives nothing away
-    // that these did not, and tells the client that it is its server that refuses.
+    // With 32 channels the client has signed 31 requests under one nonce of the session's key: one more
+    // answer gives nothing away that these did not, and shows the client that its own server refuses.
     for wishes in [Wishes::default(), gmac()] {
         let mut world = World::new();
         let first = logged_on(&mut world, &wishes);

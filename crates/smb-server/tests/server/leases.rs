@@ -58,7 +58,7 @@ fn acknowledge(client: &mut Client, world: &mut World, state: u32) -> NtStatus {
     status(&answer)
 }
 
-/// The victim holds a lease; whoever says the victim's ClientGuid was connected before.
+/// Makes a victim that holds a lease, and a client that named the victim's ClientGuid before.
 fn held() -> (World, Client, Client) {
     let mut world = World::over_volume();
     let mallory = client(&mut world, "second", VICTIM);

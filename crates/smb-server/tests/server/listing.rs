@@ -1,4 +1,5 @@
-//! Enumerations of a directory: where they begin, with which pattern, and what they say at their end (MS-FSA 2.1.5.6.3).
+//! Enumerations of a directory: their beginning, their pattern, and the answer at their end (MS-FSA
+//! 2.1.5.6.3).
 
 use crate::fixture::*;
 use smb::wire::*;

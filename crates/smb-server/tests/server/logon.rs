@@ -1,4 +1,4 @@
-//! Who gets in, who does not, and what each costs.
+//! Logons that succeed, logons that fail, and the cost of each.
 
 use crate::fixture::*;
 use smb::wire::*;
@@ -65,7 +65,7 @@ fn the_volume_is_asked_for_the_same_open_after_a_start_of_the_server_as_before()
     let mut client = Client::ready(&mut first);
     let file_id = client.create(&mut first, "file");
     first.server.connection_closed(client.connection, first.now);
-    // It never gives an identifier twice.
+    // A volume never gives an identifier twice.
     assert_eq!(reconnect(&mut first, file_id), OpenId(1));
     assert_eq!(reconnect(&mut second, file_id), OpenId(1));
 }

@@ -1,4 +1,5 @@
-//! The server from outside: a client of its own codec on one side, a file layer that does what a test tells it on the other.
+//! The server from outside: a client of its own codec on one side, a file layer under a test's control
+//! on the other.
 
 mod application;
 mod asynchronous;

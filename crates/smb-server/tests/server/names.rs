@@ -1,4 +1,4 @@
-//! Names of opens: by CREATE, by rename, and as they are told of afterwards.
+//! Names of opens: by CREATE, by rename, and in later answers.
 
 use crate::fixture::*;
 use smb::wire::*;

@@ -1,4 +1,4 @@
-//! What is agreed on, and what ends the connection at once.
+//! Results of negotiation, and offers that end the connection at once.
 
 use crate::fixture::*;
 use smb::wire::*;

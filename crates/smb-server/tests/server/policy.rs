@@ -14,7 +14,7 @@ fn group() -> Sid {
     Sid::new(5, &[21, 1, 2, 3, 2000]).unwrap()
 }
 
-/// What all of these tests begin with: the user is in a group and has a privilege.
+/// Returns the account with which all of these tests begin: the user is in a group and has a privilege.
 fn account() -> Account {
     let before = People::default().account("", "user").unwrap();
     let token = AccessToken {
@@ -156,7 +156,8 @@ impl Everything {
         Self { world, busy, plain, waiting, away }
     }
 
-    /// What was to end has ended; and when the change is taken back, what was away does not come back, and nothing was changed.
+    /// Checks that everything meant to end has ended. When the change is taken back, opens whose clients
+    /// were away do not come back, and nothing was changed.
     fn expect_nothing_left(mut self, what: &str) {
         let world = &mut self.world;
         assert_eq!(world.opens_in_volume(), 0, "{what}");

@@ -1,4 +1,4 @@
-//! Requests about files in the raw: whatever a test says goes onto the wire as it is.
+//! Raw requests about files: a test's fields go onto the wire as they are.
 
 use crate::fixture::*;
 use smb::wire::*;
@@ -9,7 +9,7 @@ pub const DIRECTORY: u32 = 0x0000_0001;
 pub const DELETE_ON_CLOSE: u32 = 0x0000_1000;
 pub const OPEN_REPARSE_POINT: u32 = 0x0020_0000;
 
-/// What a CREATE asks for.
+/// Fields of a CREATE.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     pub access: u32,

@@ -48,7 +48,7 @@ fn read(client: &mut Client, world: &mut World, file_id: FileId) {
     client.send(world, message);
 }
 
-/// The next message, opened; what goes by RDMA before it is answered beside it.
+/// The next message, opened; payload by RDMA before it is answered beside it.
 fn outcome(client: &mut Client, world: &mut World) -> (Vec<u8>, Vec<Outgoing>) {
     let mut before = Vec::new();
     loop {

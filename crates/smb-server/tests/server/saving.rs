@@ -60,7 +60,7 @@ fn a_document_that_is_saved_through_another_file_keeps_its_date_of_creation() {
     delete(&mut world, &mut client, "Report.docx");
     make(&mut world, &mut client, "Report.docx");
     assert_eq!(created(&mut world, &mut client, "Report.docx"), first);
-    // It is a file's own once it has it.
+    // A file keeps an inherited date.
     world.wait(Duration::from_secs(60));
     assert_eq!(created(&mut world, &mut client, "Report.docx"), first);
 }

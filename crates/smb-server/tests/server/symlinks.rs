@@ -1,4 +1,5 @@
-//! Symbolic links: the server follows none, but tells a client that meets one where it leads (MS-SMB2 2.2.2.2.1, 3.3.5.9, 3.3.5.21.1).
+//! Symbolic links: the server follows none, but shows a client that meets one its target (MS-SMB2
+//! 2.2.2.2.1, 3.3.5.9, 3.3.5.21.1).
 
 use crate::fixture::*;
 use crate::raw::{Asked, MAKE, MAKE_DIRECTORY, OPEN_REPARSE_POINT, to};
@@ -27,7 +28,7 @@ fn bytes_of(name: &str) -> Vec<u8> {
     name.encode_utf16().flat_map(u16::to_le_bytes).collect()
 }
 
-/// What a refusal tells of the link that it met.
+/// Details of a refusal about the link that the path met.
 #[derive(Debug, PartialEq, Eq)]
 struct Met {
     unparsed: usize,

@@ -1,7 +1,8 @@
 //! Messages and registered memory over one SMB Direct connection (MS-SMBD), on iWARP in software or on an RDMA device.
 //!
-//! Owns the connection's queue pair, its MS-SMBD state and the registrations that the server may reach. Promises: what is registered for
-//! one request is reached by this connection's peer only, and only until it is taken back. Never looks into a message.
+//! Owns the connection's queue pair, its MS-SMBD state and the registrations that the server may reach.
+//! Promises: memory that is registered for one request is reached by this connection's peer only, and
+//! only until it is taken back. Never reads a message.
 
 use super::{LinkError, LinkOptions, MESSAGE_BYTES_MAX, Outgoing};
 use crate::framing::HEADER_BYTES;
@@ -194,7 +195,7 @@ impl RdmaLink {
     /// If it is longer than the server takes.
     pub fn send(&mut self, message: Outgoing) -> Result<(), LinkError> {
         if self.smbd.has_events() {
-            // It grants receives for the messages that came.
+            // The message also grants receives for the messages that came.
             self.negotiated();
         }
         let head = message.head.get(HEADER_BYTES..).unwrap_or_default();
@@ -231,13 +232,13 @@ impl RdmaLink {
         self.may_invalidate
     }
 
-    /// Lends room that the server may write into, once; `None` if nothing more can be registered.
+    /// Lends memory that the server may write into, once; `None` if nothing more can be registered.
     pub fn lend_room(&mut self, len_bytes: usize) -> Option<(RegionKey, BufferDescriptor)> {
         let access = Access {
             remote_write: true,
             remote_read: false,
             remote_invalidate: true,
-            // The answer says how much of it the server wrote.
+            // The answer says how much of the memory the server wrote.
             unspecified_content: true,
         };
         let key = self.provider.register_room(len_bytes, access, self.pair).ok()?;
@@ -251,7 +252,8 @@ impl RdmaLink {
         Some((key, self.describe(key, len_bytes)))
     }
 
-    /// Ends a loan, whether or not the server ended it before; room comes back with what the server wrote.
+    /// Ends a loan, whether or not the server ended it before; the memory comes back with what the server
+    /// wrote.
     pub fn take_back(&mut self, key: RegionKey) -> Option<BufMut> {
         self.provider.deregister(key)
     }

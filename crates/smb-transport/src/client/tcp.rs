@@ -1,9 +1,10 @@
 //! Messages over one TCP socket of the loop: all queued messages leave in one send, and a receive takes many small messages at once or
 //! the rest of a large one in place.
 //!
-//! The place of received bytes is chosen otherwise than a server does it ([`crate::framing::Framing`]): answers of any size come
-//! together, since this end asked for them, so that one large buffer takes all that is there with one receive. A server has thousands
-//! of such streams and may not give each a large buffer.
+//! The place of received bytes is chosen otherwise than a server does it ([`crate::framing::Framing`]).
+//! Answers of any size come together, since this end asked for them, so one large buffer takes
+//! everything with one receive. A server has thousands of such streams and may not give each a large
+//! buffer.
 
 use super::{LinkError, MESSAGE_BYTES_MAX, Outgoing};
 use crate::framing::{HEADER_BYTES, Header};
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use sys::driver::{self, Completion, Descriptor, Driver, Operation, Outcome, Queue};
 use sys::{Buf, BufMut, Payload};
 
-/// Room for messages that come together.
+/// Space for messages that come together.
 const INPUT_BYTES: usize = 256 << 10;
 /// A message with at least this much missing is received where it will stay.
 const IN_PLACE_BYTES: usize = 16 << 10;

@@ -17,7 +17,7 @@ use std::hash::Hash;
 use sys::Buf;
 use types::{IdentityMap, Monotonic};
 
-/// Of connections that take less than is sent to them, at most this many are looked at in one round.
+/// Connections that take less than is sent to them which one round examines.
 const LOOKED_AT_ONCE: usize = 64;
 
 /// Whether somebody has logged on to an SMB Direct connection. A client that logs off keeps its place: it is known.
@@ -79,7 +79,8 @@ impl<C: Copy + Eq + Hash, V: Verbs> Clients<C, V> {
         &self.tcp
     }
 
-    /// Says whether connections wait to be received from again: what they wait for may be another connection's messages.
+    /// Says whether connections wait to be received from again: they may wait for another connection's
+    /// messages.
     pub fn has_held(&self) -> bool {
         !self.held.is_empty()
     }
@@ -248,7 +249,7 @@ impl<C: Copy + Eq + Hash, V: Verbs> Clients<C, V> {
         service.connection_closed(name, now);
     }
 
-    /// Goes on with connections whose requests the service has worked off; says whether there were any.
+    /// Continues connections whose requests the service has handled; says whether there were any.
     fn resume<S: Service<Connection = C>>(&mut self, service: &mut S, now: Monotonic) -> bool {
         let mut resumed = std::mem::take(&mut self.names);
         let mut moved = self.held.resume(service, now, &mut resumed);
@@ -310,7 +311,7 @@ impl<C: Copy + Eq + Hash, V: Verbs> Clients<C, V> {
         }
     }
 
-    /// Hands over as much as the connection takes; the rest stays with the service until there is room.
+    /// Hands over as much as the connection takes; the rest stays with the service until there is space.
     fn transmit_direct<S: Service<Connection = C>>(&mut self, service: &mut S, name: C, direct: QueuePairId) {
         while self.direct.has_room(direct)
             && let Some(outgoing) = service.poll_outgoing(name)
@@ -332,7 +333,7 @@ impl<C: Copy + Eq + Hash, V: Verbs> Clients<C, V> {
         }
     }
 
-    /// Tells the service how much the transports keep of its messages to clients that take less.
+    /// Reports to the service how much the transports keep of its messages to clients that take less.
     fn count_unsent<S: Service<Connection = C>>(&mut self, service: &mut S) {
         for _ in 0..self.slow.len().min(LOOKED_AT_ONCE) {
             let Some(name) = self.slow.pop_front() else { return };

@@ -7,7 +7,7 @@
 
 /// Messages of one connection that are worked off together, at least.
 const MESSAGES: usize = 8;
-/// The same of several connections.
+/// Messages in a group of several connections.
 const MESSAGES_OF_SEVERAL: usize = 128;
 /// A group is at least this part of the waiting events, so that they do not grow without bound when more come meanwhile.
 const PART: usize = 4;

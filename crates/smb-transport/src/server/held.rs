@@ -3,7 +3,7 @@
 //! A message that the service does not want is held, and with the first its connection is stopped: TCP receives nothing more, and an SMB
 //! Direct peer is kept short of credits. Messages that were on their way still come, and are held behind the first, so that order stays.
 //! In each round at most [`LOOKED_AT_ONCE`] held connections get a turn, in order, so that their number costs others nothing. A
-//! connection goes on when none of its messages is held and the service wants more. One that sends more than [`HELD_BYTES_MAX`] all the
+//! connection continues when none of its messages is held and the service wants more. One that sends more than [`HELD_BYTES_MAX`] all the
 //! same is given up: its messages are dropped, also those that come before it has closed. The memory that all connections hold together is counted by
 //! their transports ([`super::memory`]): TCP receives no further large message while too much is held, and SMB Direct closes connections.
 //!
@@ -36,7 +36,7 @@ pub(super) enum Verdict {
     Hold {
         is_first: bool,
     },
-    /// It sends more than is worked off.
+    /// The connection sends more than the service handles.
     Close,
 }
 
@@ -105,8 +105,8 @@ impl<C: Copy + Eq + std::hash::Hash> Held<C> {
         }
     }
 
-    /// Hands held messages over as far as the service wants them. Connections that may go on come into `resumed`. Says whether anything
-    /// moved.
+    /// Hands held messages over as far as the service wants them. Connections that may continue are added
+    /// to `resumed`. Says whether anything moved.
     pub fn resume(
         &mut self,
         service: &mut impl Service<Connection = C>,
@@ -116,7 +116,7 @@ impl<C: Copy + Eq + std::hash::Hash> Held<C> {
         let mut moved = false;
         for _ in 0..self.order.len().min(LOOKED_AT_ONCE) {
             let Some(connection) = self.order.pop_front() else { break };
-            // It may have ended meanwhile.
+            // The connection may have ended meanwhile.
             let Some(queue) = self.by_connection.get_mut(&connection) else { continue };
             if queue.is_given_up {
                 continue;

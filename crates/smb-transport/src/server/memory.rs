@@ -4,10 +4,11 @@
 //! peer that announces and sends nothing must not hold that memory against others. So a connection asks [`ReceiveMemory`] first, which counts
 //! by [`Party`], and by two rules:
 //!
-//! - **A party may hold as much as is free.** One party alone gets half of all, n of them an (n+1)th each, and who comes next finds as much.
-//!   Parties that hold little are never kept waiting by one that holds much.
-//! - **Of that, half is lent on an announcement.** More is lent only for a message of which a fair part has come: what its connection could hold
-//!   in its small buffer.
+//! - **A party may hold as much as is free.** One party alone gets half of all, n of them an (n+1)th
+//!   each, and the next one finds as much. Parties that hold little are never kept waiting by one that
+//!   holds much.
+//! - **Of that, half is lent on an announcement.** More is lent only for a message of which a fair part
+//!   has come: as much as its connection could hold in its small buffer.
 //!
 //! Connections that get nothing wait with their small buffer. Freed memory goes round their parties; in each, connections that have
 //! brought whole large messages before come first. When connections wait, the owner ends those that hold memory and are too slow to deserve
@@ -22,7 +23,7 @@ use types::PeerHost;
 /// Guests' part of a transport's memory: a sixteenth.
 const GUESTS_DIVISOR: usize = 16;
 
-/// So many parties are looked at for each time that memory becomes free: the rest has its turn later.
+/// Parties tried each time that memory becomes free: the rest has its turn later.
 const TRIED_MAX: usize = 16;
 
 /// The party that memory counts against: the clients of one host, and of them those of one user if the user is known.
@@ -54,7 +55,7 @@ impl Loan {
 /// A connection's place among those that wait; smaller comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Waiting {
-    /// It has not brought a whole large message yet.
+    /// Whether the connection has not brought a whole large message yet.
     is_new: bool,
     order: u64,
 }
@@ -64,11 +65,11 @@ struct Account<C> {
     party: Party,
     connections: usize,
     held_bytes: usize,
-    /// Of these, what was lent on announcements.
+    /// Of these, bytes lent on announcements.
     advanced_bytes: usize,
     /// Connections that wait, and for how many bytes.
     waiting: BTreeMap<Waiting, (C, usize)>,
-    /// Its turn, while connections wait.
+    /// Turn of the party, while its connections wait.
     turn: Option<u64>,
 }
 
@@ -153,13 +154,13 @@ impl<C: Copy> ReceiveMemory<C> {
         self.accounts[id.0 as usize].as_mut().expect("a party exists while it has connections")
     }
 
-    /// Whether a party may be lent so many bytes more.
+    /// Whether a party may be lent this many bytes more.
     fn fits(&mut self, id: PartyId, bytes: usize, is_advance: bool) -> bool {
         let free_bytes = self.bytes_max.saturating_sub(self.held_bytes);
         let is_alone = self.held_bytes == 0;
         let account = self.account(id);
         let fits = account.held_bytes + bytes <= free_bytes;
-        // One message always fits when there is no other, whatever the limit says.
+        // One message always fits when there is no other, even above the limit.
         is_alone || fits && (!is_advance || account.advanced_bytes + bytes <= free_bytes / 2)
     }
 
@@ -182,7 +183,8 @@ impl<C: Copy> ReceiveMemory<C> {
         Loan { party, bytes, is_advance: false }
     }
 
-    /// Makes a loan as large as this, or gives one; `None`: what it lacks is more than the party may be lent, and the loan is as it was.
+    /// Makes a loan as large as this, or gives one; `None`: the party may not be lent the difference, and
+    /// the loan is as it was.
     pub fn resize(&mut self, loan: &mut Option<Loan>, party: PartyId, bytes: usize) -> Option<()> {
         let before = loan.as_ref().map_or(0, Loan::bytes);
         if bytes > before {

@@ -40,7 +40,7 @@ pub enum Outgoing {
 ///
 /// It names each connection when it opens, and the connection ends with [`Self::connection_closed`]. Until then messages are handed to
 /// it only while [`Self::wants_messages`] says so. It is asked for messages to send only if [`Self::take_transmitters`] named the
-/// connection, or a connection that took no more has room again.
+/// connection, or a connection that took no more has space again.
 pub trait Service {
     /// The service's name for a connection.
     type Connection: Copy + Eq + Hash;
@@ -77,7 +77,8 @@ pub trait Service {
     /// Gives the next work for a connection by SMB Direct.
     fn poll_outgoing(&mut self, connection: Self::Connection) -> Option<Outgoing>;
 
-    /// Tells how many bytes for a connection could not be sent yet; says whether there were some before.
+    /// Takes the number of bytes for a connection that could not be sent yet; says whether there were some
+    /// before.
     fn set_unsent(&mut self, connection: Self::Connection, bytes: usize) -> bool;
 
     /// Gives the length in bytes of the longest message that the connection may send now.

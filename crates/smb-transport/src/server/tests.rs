@@ -266,7 +266,7 @@ fn answers_that_a_client_does_not_read_are_told_by_either_transport_until_it_rea
     let long = "x".repeat(400_000);
     links.iter_mut().for_each(|link| say(link, &long));
     bench.until(&mut links, |bench, _| bench.echo.handled.len() == 4);
-    // Nobody reads any more: what is on its way fits into no buffer.
+    // Nobody reads any more: the messages on their way fit into no buffer.
     bench.until(&mut [], |bench, _| [1, 2].iter().all(|name| bench.echo.unsent.get(name) > Some(&(1 << 20))));
     let heard = hear(&mut bench, &mut links, 41);
     assert!(heard.iter().flatten().all(|text| *text == long));

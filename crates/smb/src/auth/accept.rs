@@ -16,7 +16,7 @@ pub struct Acceptor {
     ntlm: NtlmAcceptor,
     /// Set on a node of a cluster.
     node: Option<NodeAcceptor>,
-    /// The hash of what was said around the token that comes next.
+    /// Hashes of the messages around the next token.
     heard: Option<Heard>,
     framing: Framing,
 }
@@ -51,13 +51,13 @@ impl Acceptor {
         Self { node: Some(NodeAcceptor::new(prover)), ..self }
     }
 
-    /// Tells the preauthentication integrity hash before and behind the message that brings the next token. Without it, as before SMB 3.1.1,
-    /// no node logs on.
+    /// Takes the preauthentication integrity hash before and behind the message that brings the next token.
+    /// Without it, as before SMB 3.1.1, no node logs on.
     pub fn hear(&mut self, before: PreauthHash, behind: PreauthHash) {
         self.heard = Some(Heard { before, behind });
     }
 
-    /// The user whose password the next token would have looked at; `None`: it would have none looked at. So a caller can decide
+    /// The user whose password the next token would have checked; `None`: of no user. So a caller can decide
     /// about the user before [`Self::step`] does about the password.
     pub fn claimed_user(&self, token: &[u8]) -> Option<String> {
         match &self.framing {

@@ -10,7 +10,7 @@ use types::FileTime;
 /// One logon at one server.
 pub struct Initiator {
     way: Way,
-    /// The hash of what was said around the token that comes next.
+    /// Hashes of the messages around the next token.
     heard: Option<Heard>,
     first: Vec<u8>,
     mechanisms: Vec<u8>,
@@ -63,8 +63,8 @@ impl Initiator {
         matches!(self.way, Way::Node(_))
     }
 
-    /// Tells the preauthentication integrity hash before and behind the message that brought the next token. Without it, as before SMB 3.1.1,
-    /// no node logs on.
+    /// Takes the preauthentication integrity hash before and behind the message that brought the next
+    /// token. Without it, as before SMB 3.1.1, no node logs on.
     pub fn hear(&mut self, before: PreauthHash, behind: PreauthHash) {
         self.heard = Some(Heard { before, behind });
     }
@@ -74,7 +74,7 @@ impl Initiator {
         &self.first
     }
 
-    /// The key of the session, from the moment that the last token was made: what signs the server's last answer.
+    /// The key of the session, once the last token was made: it signs the server's last answer.
     pub fn session_key(&self) -> Option<&SessionKey> {
         match &self.state {
             State::AwaitVerdict(context) => Some(context.session_key()),

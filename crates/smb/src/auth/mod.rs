@@ -1,9 +1,10 @@
 //! Authentication of the other end: SPNEGO (RFC 4178, MS-SPNG) around NTLMv2 (MS-NLMP), and around the logon of a cluster's nodes ([`node`]),
 //! as state machines without I/O.
 //!
-//! Owns: tokens and their state machines, for the accepting and the initiating side. Promises: bounded work on any input;
-//! passwords and keys wiped when dropped and never printed; the same way for a wrong password and an unknown user. Never
-//! decides policy: anonymous logons and unknown users (for a guest) are reported, and the caller says what becomes of them.
+//! Owns: tokens and their state machines, for the accepting and the initiating side. Promises: bounded
+//! work on any input; passwords and keys wiped when dropped and never printed; the same way for a wrong
+//! password and an unknown user. Never decides policy: anonymous logons and unknown users (for a guest)
+//! are reported, and the caller decides on them.
 
 mod accept;
 mod der;
@@ -21,10 +22,10 @@ pub use spnego::{Mechanism, server_hint};
 use types::{NodeId, NtStatus};
 use zeroize::Zeroizing;
 
-/// Longest token in bytes that is looked at: Kerberos tickets with many groups stay below it.
+/// Longest accepted token in bytes: Kerberos tickets with many groups stay below it.
 pub const TOKEN_BYTES_MAX: usize = 64 << 10;
-/// Longest message of NTLM in bytes that is looked at. Names are at most 512 bytes each, the target information that a client
-/// repeats with its proof a few hundred.
+/// Longest accepted message of NTLM in bytes. Names are at most 512 bytes each, the target information
+/// that a client repeats with its proof a few hundred.
 pub const NTLM_BYTES_MAX: usize = 8 << 10;
 
 /// The key that a session's other keys are derived from.
@@ -87,7 +88,7 @@ pub enum Step {
     Continue(Vec<u8>),
     /// The client is who it says. Send the token with the final answer.
     Done(Box<Accepted>),
-    /// It is not, or cannot be understood. The logon is over.
+    /// The client is somebody else, or its token cannot be understood. The logon is over.
     Denied(Denied),
 }
 
@@ -162,7 +163,7 @@ impl Denied {
     }
 }
 
-/// As whom an initiator logs on.
+/// Identity with which an initiator logs on.
 #[derive(Debug, Clone)]
 pub enum Credentials {
     Anonymous,
@@ -178,7 +179,7 @@ pub enum Credentials {
     },
 }
 
-/// Why an initiator cannot go on.
+/// Why an initiator cannot continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InitiateError {
     #[error("the server's token is malformed")]

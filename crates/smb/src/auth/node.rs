@@ -22,9 +22,9 @@ use std::sync::Arc;
 use types::{FileTime, NodeId};
 use zeroize::Zeroizing;
 
-/// Longest certificate in bytes that is looked at: one with 16 addresses has less than a quarter of that.
+/// Longest accepted certificate in bytes: one with 16 addresses has less than a quarter of that.
 const CERTIFICATE_BYTES_MAX: usize = 4096;
-/// Longest signature in bytes that is looked at: those of P-256 have at most 72.
+/// Longest accepted signature in bytes: those of P-256 have at most 72.
 const SIGNATURE_BYTES_MAX: usize = 128;
 const KEY_BYTES: usize = 32;
 /// How each token begins; the version of all of this is in it. A byte follows that says which token it is.
@@ -53,9 +53,9 @@ pub trait NodeProver: Send + Sync {
     /// The cluster's id.
     fn cluster(&self) -> [u8; 16];
     fn own(&self) -> NodeId;
-    /// Its own certificate, in DER form.
+    /// The node's own certificate, in DER form.
     fn certificate(&self) -> &[u8];
-    /// Signs with its certificate's key; `None`: the system has no random numbers.
+    /// Signs with the certificate's key; `None`: the system has no random numbers.
     fn sign(&self, message: &[u8]) -> Option<Vec<u8>>;
     /// Checks that `node` is in the cluster, has this certificate, and signed this message.
     ///
@@ -259,7 +259,7 @@ impl NodeAcceptor {
         Self { prover, asked: None }
     }
 
-    /// Answers a client's first token. `heard`: none if the dialect has no hash of what was said.
+    /// Answers a client's first token. `heard`: none if the dialect has no hash of earlier messages.
     pub fn hello(
         &mut self,
         token: &[u8],
@@ -269,7 +269,7 @@ impl NodeAcceptor {
         let heard = heard.ok_or(DeniedReason::NoPreauthIntegrity)?;
         let hello = Hello::parse(token).ok_or(DeniedReason::Malformed)?;
         let own = self.prover.own();
-        // The server computes nothing for a client that does not even know whom it asks.
+        // The server computes nothing for a client that does not even name the right server.
         if hello.cluster != self.prover.cluster() || hello.server != own || hello.client == own {
             return Err(DeniedReason::OtherNode);
         }

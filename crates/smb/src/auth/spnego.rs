@@ -177,7 +177,8 @@ fn init(fields: &[u8]) -> Vec<u8> {
     element(APPLICATION, &frame)
 }
 
-/// The server's hint in the NEGOTIATE response (MS-SPNG 2.2.1, NegTokenInit2): what it accepts, in order of preference.
+/// The server's hint in the NEGOTIATE response (MS-SPNG 2.2.1, NegTokenInit2): its mechanisms, in order
+/// of preference.
 pub fn server_hint(mechanisms: &[Mechanism]) -> Vec<u8> {
     let name = element(GENERAL_STRING, b"not_defined_in_RFC4178@please_ignore");
     let hints = element(SEQUENCE, &element(context(0), &name));

@@ -43,7 +43,8 @@ impl<'a> SessionKeys<'a> {
         Self { schedule, session_key, full_key: Zeroizing::new(full_key.to_vec()) }
     }
 
-    /// The key that signs in both directions. 2.0.2 and 2.1 sign with HMAC-SHA256, whatever `algorithm` says.
+    /// Returns the key that signs in both directions. 2.0.2 and 2.1 ignore `algorithm` and sign with
+    /// HMAC-SHA256.
     pub fn signing_key(&self, algorithm: SigningAlgorithm) -> SigningKey {
         match self.purpose((b"SMB2AESCMAC\0", b"SmbSign\0"), b"SMBSigningKey\0") {
             None => SigningKey::new(SigningAlgorithm::HmacSha256, &self.session_key),

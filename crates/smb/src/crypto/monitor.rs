@@ -1,9 +1,10 @@
 //! A monitor of nonces, for test builds (feature `nonce-monitor`): a party that signs by AES-GMAC as a server, or encrypts, twice with
 //! one key and one nonce but other content panics, because two such messages together give the key's authentication away.
 //!
-//! Keys are told apart by their bytes, not by the objects that hold them: a key that is derived again and starts counting again is
-//! found too. A client's signatures are not looked at: the protocol itself makes a client of several channels use nonces again
-//! (MS-SMB2 3.2.4.1.1: each binding is signed with the session's key under its own connection's message identifiers).
+//! Keys are compared by their bytes, not by the objects that hold them: a key that is derived again and
+//! starts counting again is found too. A client's signatures are not checked: the protocol itself makes
+//! a client of several channels use nonces again (MS-SMB2 3.2.4.1.1: each binding is signed with the
+//! session's key under its own connection's message identifiers).
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -85,8 +85,8 @@ impl SigningKey {
 
     /// The signature of one message (one element of a compound, with its padding) that lies in `parts`, in order.
     ///
-    /// The signature field is taken as zeros whatever it holds. `is_server`: the server is the sender. `is_cancel`: the
-    /// message is a CANCEL request. Both, and `message_id`, matter to AES-GMAC only.
+    /// The signature field counts as zeros. `is_server`: the server is the sender. `is_cancel`: the message
+    /// is a CANCEL request. Both, and `message_id`, matter to AES-GMAC only.
     pub fn sign(&self, parts: &[&[u8]], message_id: u64, is_server: bool, is_cancel: bool) -> [u8; 16] {
         #[cfg(feature = "nonce-monitor")]
         if is_server && matches!(self.key, Key::AesGmac(_)) {
@@ -169,7 +169,7 @@ impl SigningKey {
 
 impl SigningKey {
     /// The signature of a payload that goes beside the messages (MS-SMB2 2.2.43.1), and its nonce if the algorithm has one.
-    /// `message_id`: of the message that tells it; no other payload of the same direction has it.
+    /// `message_id`: of the message that describes it; no other payload of the same direction has it.
     pub fn sign_payload(
         &self,
         parts: &[&[u8]],

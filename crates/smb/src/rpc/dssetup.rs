@@ -1,4 +1,4 @@
-//! dssetup (MS-DSSP): what part this server has in a domain, which is none.
+//! dssetup (MS-DSSP): this server's part in a domain, which is none.
 
 use super::ndr::{BadStub, Reader, Writer};
 use super::{Directory, Win32};

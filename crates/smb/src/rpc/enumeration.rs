@@ -1,9 +1,10 @@
-//! Lists that come in parts: what the client asks for, and as many entries as fit. Beside them, one entry of a level.
+//! Lists that come in parts: the client's request, and as many entries as fit. Beside them, one entry
+//! of a level.
 
 use super::Win32;
 use super::ndr::{BadStub, Reader, Writer};
 
-/// Bytes of one answer at most, whatever the client prefers.
+/// Most bytes of one answer, even if the client asks for more.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 
 /// The answer with one structure of a level, which `write` writes, or with the status for which there is none.
@@ -72,8 +73,9 @@ impl Enumeration {
         self.answer_part(rest, rest.len(), None, |shown| (from + shown) as u32, fixed, targets)
     }
 
-    /// Writes as many of `rest` as fit. `total`: how many there are from where the client stopped; `more_at`: where those begin that are not in
-    /// `rest`; `resume_at`: where a client goes on that was shown so many.
+    /// Writes as many of `rest` as fit. `total`: their number from the client's place on; `more_at`: the
+    /// place of those that are not in `rest`; `resume_at`: the place from which a client continues that was
+    /// shown this many.
     pub(super) fn answer_part<T>(
         &self,
         rest: &[T],

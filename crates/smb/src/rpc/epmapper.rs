@@ -128,11 +128,13 @@ fn map(reader: &mut Reader<'_>, server: &str) -> Result<Vec<u8>, BadStub> {
     Ok(out.into_stub())
 }
 
-/// ept_lookup (C706 appendix O): all interfaces; a client goes on by a handle, which is a place in the list. As at Windows, an answer with fewer
-/// entries than were asked for is the last one and says so; after a full one the client has to ask once more, so that it gets a handle even
-/// if nothing is left: with none it would begin anew.
+/// ept_lookup (C706 appendix O): all interfaces; a client continues by a handle, which is a place in
+/// the list. As in Windows, an answer with fewer entries than were asked for is the last one and says
+/// so; after a full one the client has to ask once more, so it gets a handle even if nothing is left:
+/// with none it would begin anew.
 fn lookup(reader: &mut Reader<'_>, server: &str) -> Result<Vec<u8>, BadStub> {
-    // The interface that the client asks for is ignored: the answer has all of them, and clients look for theirs.
+    // The interface that the client asks for is ignored: the answer has all of them, and clients search
+    // for theirs.
     reader.u32()?;
     skip_uuid_pointer(reader)?;
     if reader.pointer()? {

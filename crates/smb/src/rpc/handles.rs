@@ -1,5 +1,5 @@
-//! Context handles (C706 6.1.6.1): what a pipe's client has open in an interface. Each is of one kind, known to its pipe alone, and gone with
-//! the pipe.
+//! Context handles (C706 6.1.6.1): objects that a pipe's client has open in an interface. Each is of
+//! one kind, known to its pipe alone, and gone with the pipe.
 
 use super::ndr::Writer;
 use types::Sid;

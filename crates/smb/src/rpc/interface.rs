@@ -16,7 +16,7 @@ pub(super) enum Interface {
     Management,
 }
 
-/// The pipes by their names, with what Windows has on each.
+/// The pipes by their names, with Windows' interfaces on each.
 pub(super) const PIPES: &[(&str, &[Interface])] = &[
     ("srvsvc", &[Interface::Srvsvc]),
     ("wkssvc", &[Interface::Wkssvc]),
@@ -28,7 +28,7 @@ pub(super) const PIPES: &[(&str, &[Interface])] = &[
     ("epmapper", &[Interface::Epmapper]),
 ];
 
-/// Finds a pipe by its name, whatever its case.
+/// Finds a pipe by its name, ignoring case.
 pub(super) fn find(name: &str) -> Option<(&'static str, &'static [Interface])> {
     PIPES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).copied()
 }

@@ -4,7 +4,7 @@ use super::Win32;
 use super::interface::Interface;
 use super::ndr::{BadStub, Reader, Writer};
 
-/// Figures that a server tells: calls received and sent, packets received and sent.
+/// Number of figures that a server reports: calls received and sent, packets received and sent.
 const STATISTICS: u32 = 4;
 /// rpc_s_unknown_authn_service
 const UNKNOWN_AUTHENTICATION: u32 = 1747;

@@ -75,8 +75,9 @@ pub struct RpcCaller {
     pub nt_hash: Option<NtHash>,
 }
 
-/// An administrator's request that no pipe can carry out by itself. The pipe's owner takes it by [`Pipe::take_change`], carries it out as
-/// anybody else's, and tells the pipe by [`Pipe::finish`].
+/// An administrator's request that no pipe can carry out by itself. The pipe's owner takes it by
+/// [`Pipe::take_change`], carries it out as anybody else's, and reports the outcome to the pipe by
+/// [`Pipe::finish`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RpcChange {
     /// `path`: `C:\`, a volume's name and a directory on it.
@@ -132,7 +133,7 @@ pub enum RpcRefusal {
     Invalid,
     NotSupported,
     AccessDenied,
-    /// It may have been made, or not.
+    /// The outcome is unknown.
     Failed,
 }
 
@@ -152,7 +153,8 @@ impl RpcRefusal {
 /// The answer to a call.
 enum Answer {
     Stub(Vec<u8>),
-    /// When a change is made: what stands before the status in the answer, and the status if there is no such thing.
+    /// The answer once a change has been made: its part before the status, and the status if the changed object
+    /// is missing.
     Later {
         change: RpcChange,
         before_status: Vec<u8>,
@@ -239,7 +241,7 @@ pub struct FileEntry {
     pub id: u32,
     /// As its server names it.
     pub open: u64,
-    /// Its place in the server's list: later ones have higher places.
+    /// Place in the server's list: later files have higher places.
     pub place: u32,
     pub path: String,
     pub user: String,
@@ -253,11 +255,11 @@ pub struct FileEntry {
 pub struct Files {
     /// By rising place.
     pub list: Vec<FileEntry>,
-    /// Where those begin that were not looked at.
+    /// Place of the first file that was not examined.
     pub more_at: Option<u32>,
 }
 
-/// A user, as samr tells.
+/// A user, as samr reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserEntry {
     pub sid: Sid,
@@ -267,7 +269,7 @@ pub struct UserEntry {
     pub password_set: FileTime,
 }
 
-/// A local group, as samr tells.
+/// A local group, as samr reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupEntry {
     pub sid: Sid,
@@ -295,14 +297,15 @@ pub struct AccountEntry {
     pub kind: AccountKind,
 }
 
-/// The facts that the interfaces tell. They do not ask for well-known SIDs, which are the same everywhere.
+/// Facts that the interfaces report. They do not ask for well-known SIDs, which are the same
+/// everywhere.
 pub trait Directory {
     fn server(&self) -> ServerEntry;
     /// All shares, IPC$ included, in the order they are listed.
     fn shares(&self) -> Vec<ShareEntry>;
     fn sessions(&self) -> Vec<SessionEntry>;
     fn connections(&self) -> Vec<ConnectionEntry>;
-    /// Open files from a place on: as many as can be looked at in one go.
+    /// Open files from a place on: as many as can be examined in one go.
     fn files(&self, from: u32) -> Files;
     /// An open file by the name that clients have for it.
     fn file(&self, id: u32) -> Option<FileEntry>;

@@ -64,7 +64,7 @@ impl<'a> Reader<'a> {
         Ok(units.iter().map(|unit| self.order.u16(*unit)).collect())
     }
 
-    /// The content of an array of so many RPC_UNICODE_STRINGs (MS-DTYP 2.3.10). The caller bounds their count.
+    /// The content of an array of this many RPC_UNICODE_STRINGs (MS-DTYP 2.3.10). The caller bounds their count.
     pub(super) fn unicode_strings(&mut self, count: usize) -> Result<Vec<String>, BadStub> {
         let mut present = Vec::with_capacity(count);
         for _ in 0..count {
@@ -159,12 +159,12 @@ impl Writer {
         self.bytes(bytes);
     }
 
-    /// Goes on at a place where a number of four bytes may lie.
+    /// Moves on to a place that may hold a number of four bytes.
     pub(super) fn u32_alignment(&mut self) {
         self.align(4);
     }
 
-    /// Goes on at a place where a number of eight bytes may lie.
+    /// Moves on to a place that may hold a number of eight bytes.
     pub(super) fn u64_alignment(&mut self) {
         self.align(8);
     }

@@ -340,7 +340,7 @@ pub(super) fn fault(call_id: u32, context_id: u16, status: u32) -> Vec<u8> {
 pub(super) struct Request {
     pub(super) context_id: u16,
     pub(super) operation: u16,
-    /// Place of the stub in the PDU; its padding and what follows belong to it no more.
+    /// Place of the stub in the PDU, without its padding and the trailer.
     pub(super) stub_at: usize,
 }
 
@@ -358,8 +358,8 @@ impl Request {
     }
 }
 
-/// Splits a stub into RESPONSE fragments of at most `fragment_len` bytes each. `security`: fragments end with this trailer and room for a
-/// signature of so many bytes.
+/// Splits a stub into RESPONSE fragments of at most `fragment_len` bytes each. `security`: fragments end with this trailer and space for a
+/// signature of this many bytes.
 pub(super) fn responses(
     call_id: u32,
     context_id: u16,

@@ -15,7 +15,8 @@ use types::NtStatus;
 
 /// Most bytes of a request's stub, over all its fragments.
 const STUB_BYTES_MAX: usize = 256 << 10;
-/// Answers in bytes that may wait to be read before writing is refused: the longest one fits, and what a client asks ahead.
+/// Answers in bytes that may wait to be read before writing is refused: the longest one fits, and a
+/// client's requests ahead.
 const WAITING_BYTES_MAX: usize = 512 << 10;
 /// Calls that one write may make, so that no message costs more than these. Clients make one.
 const CALLS_PER_WRITE_MAX: usize = 4;
@@ -188,7 +189,7 @@ impl Pipe {
         Ok(self.read(max))
     }
 
-    /// Takes the change that the pipe waits for; [`Self::finish`] tells its outcome.
+    /// Takes the change that the pipe waits for; [`Self::finish`] takes its outcome.
     pub fn take_change(&mut self) -> Option<RpcChange> {
         self.pending.as_mut()?.change.take()
     }
@@ -361,7 +362,7 @@ impl Pipe {
         Ok(())
     }
 
-    /// Where the stub of a request is, after its protection was looked at. `None`: it may not be taken.
+    /// Returns the place of a request's stub, after checking its protection. `None`: it may not be taken.
     fn stub_of(&mut self, header: &Header, pdu: &mut [u8], stub_at: usize) -> Option<std::ops::Range<usize>> {
         match &mut self.protection {
             Some(protection) => protection.open(header, pdu, stub_at),

@@ -1,5 +1,5 @@
-//! svcctl (MS-SCMR): the manager of services is there, for administrators, and no service is. Tools that look for one are told so as Windows
-//! tells of one that is not installed.
+//! svcctl (MS-SCMR): the manager of services is there, for administrators, and no service is. Tools
+//! that look for one get the answer that Windows gives for one that is not installed.
 
 use super::Win32;
 use super::handles::{Handles, Object, close_answer, open_answer};

@@ -1,4 +1,4 @@
-//! The pipe as clients use it: bind, call, fragments, and what must end in a fault.
+//! The pipe as clients use it: bind, call, fragments, and calls that must end in a fault.
 
 mod changes;
 mod interfaces;

@@ -1,5 +1,5 @@
-//! winreg (MS-RRP), for reading: the few keys that tools ask for, for administrators. Nothing here is kept anywhere: it is said of this server
-//! what a registry would say of it.
+//! winreg (MS-RRP), for reading: the few keys that tools ask for, for administrators. Nothing here is
+//! stored: the answers are those that this server's registry would give.
 
 use super::handles::{Handles, Object, close_answer, open_answer};
 use super::ndr::{BadStub, Reader, Writer};
@@ -12,7 +12,7 @@ const NUMBER: u32 = 4;
 const NO_MORE_ITEMS: u32 = 259;
 /// Longest data of a value in bytes that a client may bring along.
 const DATA_BYTES_MAX: usize = 64 << 10;
-/// The version of the registry that Windows tells since Windows 2000.
+/// Version of the registry that Windows has reported since Windows 2000.
 const VERSION: u32 = 5;
 
 const MACHINE: &str = "HKLM";
@@ -107,7 +107,7 @@ fn status_of(handles: &Handles, handle: [u8; 20]) -> u32 {
     if key_of(handles, handle).is_some() { 0 } else { INVALID_HANDLE }
 }
 
-/// Finds a key by its path, whatever its case: one with values, or one above such.
+/// Finds a key by its path, ignoring case: one with values, or one above such.
 fn find(path: &str) -> Option<&'static str> {
     let all = VALUES.iter().map(|(key, _, _)| *key).chain(ROOTS);
     all.filter_map(|key| key.get(..path.len()).map(|head| (key, head)))
@@ -161,7 +161,7 @@ fn open_key(reader: &mut Reader<'_>, handles: &mut Handles) -> Result<Vec<u8>, B
     Ok(open(handles, find(&path)))
 }
 
-/// A buffer for a name that the client brings along: its fixed part, and what it points to.
+/// Skips a client's buffer for a name: its fixed part, and its content.
 fn skip_buffer(reader: &mut Reader<'_>) -> Result<(), BadStub> {
     reader.u32()?;
     if reader.pointer()? {
@@ -249,7 +249,7 @@ impl Wanted {
         out.pointer_if(self.room.is_some());
         if self.room.is_some() {
             let shown: &[u8] = if fits { &data } else { &[] };
-            // As long as the size that is told beside it.
+            // As long as the size beside it.
             out.count(data.len());
             out.u32(0);
             out.count(shown.len());

@@ -1,4 +1,4 @@
-//! wkssvc (MS-WKST): what kind of computer this is.
+//! wkssvc (MS-WKST): the kind of computer that this is.
 
 use super::enumeration::{Enumeration, answer_of_level};
 use super::ndr::{BadStub, Reader, Writer};
@@ -6,7 +6,7 @@ use super::{Directory, RpcCaller, Win32};
 
 /// PLATFORM_ID_NT
 const PLATFORM_NT: u32 = 500;
-/// Bytes of one list of users at most, whatever the client prefers.
+/// Most bytes of one list of users, even if the client asks for more.
 const USERS_BYTES_MAX: usize = 128 << 10;
 /// Bytes of one user in a list at most: names of accounts have 20 characters, of servers 15.
 const USER_BYTES_MAX: usize = 256;

@@ -242,7 +242,7 @@ pub enum BreakAcknowledgment<'a> {
 }
 
 impl<'a> BreakAcknowledgment<'a> {
-    /// Tells the two by their StructureSize.
+    /// Distinguishes the two by their StructureSize.
     ///
     /// # Errors
     /// [`WireError`] if it is neither.

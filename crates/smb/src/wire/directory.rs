@@ -1,4 +1,5 @@
-//! Directory information classes (MS-FSCC 2.4.4, 2.4.5, 2.4.10, 2.4.14, 2.4.20-2.4.22, 2.4.33): what QUERY_DIRECTORY returns.
+//! Directory information classes (MS-FSCC 2.4.4, 2.4.5, 2.4.10, 2.4.14, 2.4.20-2.4.22, 2.4.33),
+//! returned by QUERY_DIRECTORY.
 
 use super::{Put, U32, U64, WireError, class, range, view_at, wide};
 

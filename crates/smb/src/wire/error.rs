@@ -1,4 +1,4 @@
-//! ERROR responses and what they tell beside their status (MS-SMB2 2.2.2).
+//! ERROR responses and their details beside the status (MS-SMB2 2.2.2).
 
 use super::{HEADER_BYTES, Put, U16, U32, WireError, range, view_at};
 use zerocopy::IntoBytes;
@@ -54,7 +54,8 @@ wire_struct! {
 }
 
 impl<'a> ErrorResponse<'a> {
-    /// Returns what is told of the error: that of the first context of the default kind, if there are contexts.
+    /// Returns the details of the error: those of the first context of the default kind, if there are
+    /// contexts.
     ///
     /// # Errors
     /// [`WireError::OutOfBounds`] if a length leads outside.
@@ -90,7 +91,7 @@ pub fn write_error(out: &mut Vec<u8>, context_count: u8, data: &[u8]) {
     out.extend_from_slice(if data.is_empty() { &[0] } else { data });
 }
 
-/// Puts what is told of an error into a context, as 3.1.1 wants it.
+/// Puts the details of an error into a context, as 3.1.1 wants it.
 pub fn error_context(data: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(size_of::<ErrorContext>() + data.len());
     let len = U32::new(data.len() as u32);
@@ -99,7 +100,8 @@ pub fn error_context(data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Tells of the symbolic link that an operation stopped at: its REPARSE_DATA_BUFFER, and the length in bytes of the path behind it.
+/// Describes the symbolic link that an operation stopped at: its REPARSE_DATA_BUFFER, and the length in
+/// bytes of the path behind it.
 ///
 /// # Errors
 /// [`WireError`] if that is no symbolic link's buffer.

@@ -197,10 +197,10 @@ impl Header {
     }
 }
 
-/// One message of a compound chain and what follows it.
+/// Splits a compound chain into one message and the rest.
 ///
 /// # Errors
-/// [`WireError::OutOfBounds`] if NextCommand is not a multiple of 8, leaves no room for a header, or leads outside.
+/// [`WireError::OutOfBounds`] if NextCommand is not a multiple of 8, leaves no space for a header, or leads outside.
 pub fn split_compound(chain: &[u8]) -> Result<(&[u8], Option<&[u8]>), WireError> {
     let next = Header::parse(chain)?.next_command.get() as usize;
     if next == 0 {

@@ -1,4 +1,4 @@
-//! IOCTL (MS-SMB2 2.2.31, 2.2.32): the envelope; what it carries is in `control`.
+//! IOCTL (MS-SMB2 2.2.31, 2.2.32): the envelope; its contents are in `control`.
 
 use super::{FileId, HEADER_BYTES, Put, U16, U32, WireError, part};
 

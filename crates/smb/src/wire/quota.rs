@@ -63,7 +63,7 @@ pub struct QuotaInformation {
 }
 
 impl QuotaInformation {
-    /// Bytes of the entry, with what pads it to the next one.
+    /// Bytes of the entry, with its padding to the next one.
     pub fn len_bytes(&self) -> usize {
         (size_of::<QuotaInformationHead>() + self.user.len_bytes()).next_multiple_of(8)
     }

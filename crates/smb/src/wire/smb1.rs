@@ -7,7 +7,7 @@ const COMMAND_NEGOTIATE: u8 = 0x72;
 /// Bytes of an SMB1 header.
 const HEADER_BYTES: usize = 32;
 
-/// An SMB1 client's offer to go on with SMB2.
+/// An SMB1 client's offer to continue with SMB2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Smb1Negotiate {
     /// "SMB 2.002".

@@ -1,10 +1,11 @@
-//! What disks that are out have not missed, block by block.
+//! Blocks that disks that are out have not missed.
 //!
-//! A region is what a resync copies: the blocks of it that were not written since the disk left are as good on that disk as they
-//! were. If such a block has no intact copy left among those that count, the returning disk's is the last one, and it is taken
-//! ([`super::syncing`]). Only what is certain is kept: of chunks that were equal on all copies when the disk left, less every
-//! block of a write that was with the copies then or began later, whether or not it was also sent to the disk. The memory of it
-//! ends with the coordinator, and if it would grow beyond its limit: then a block counts as missed.
+//! A resync copies whole regions, but a disk still has the blocks that were not written since it left.
+//! If such a block has no intact copy among those that count, the returning disk's copy is the last
+//! one, and the resync takes it ([`super::syncing`]). Only certain blocks are kept here: those of
+//! chunks that were equal on all copies when the disk left, except blocks of writes that were in flight
+//! then or began later, whether or not the disk got them too. The list ends with the coordinator, or if
+//! it would exceed its limit: then all blocks count as missed.
 
 use super::REGION_BLOCKS;
 use super::setting::Geometry;
@@ -12,16 +13,16 @@ use crate::planted::Planted;
 use std::collections::BTreeMap;
 use types::{ChunkIndex, DiskId};
 
-/// Regions of one disk in which blocks are told apart: a few megabytes.
+/// Regions of one disk whose missed blocks are listed at most: a few megabytes.
 const REGIONS_MAX: usize = 1 << 16;
 
-/// Which blocks of a region were missed.
+/// Bit set of the missed blocks of a region.
 type Blocks = [u64; REGION_BLOCKS as usize / 64];
 
-/// One disk's.
+/// The absence of one disk.
 #[derive(Default)]
 struct Absence {
-    /// By chunk that it held when it left: regions, by their first block, in which it missed something.
+    /// Regions with missed blocks, by their first block, for each chunk that the disk held when it left.
     chunks: BTreeMap<ChunkIndex, BTreeMap<u64, Blocks>>,
     regions: usize,
 }
@@ -44,7 +45,7 @@ impl Absence {
     }
 }
 
-/// Invariant: a block that a disk here has not missed is, on that disk, as it was acknowledged last.
+/// Invariant: a disk has the last acknowledged contents of each block that it has not missed by this list.
 #[derive(Default)]
 pub(super) struct Absences(BTreeMap<DiskId, Absence>);
 
@@ -54,13 +55,14 @@ impl Absences {
         self.0.is_empty()
     }
 
-    /// Begins to note what the disk misses, which a committed record puts out and which held these chunks, equal to all other copies.
+    /// Begins to note the blocks missed by a disk that a committed record expels. Its copies of the `held`
+    /// chunks equal all others.
     pub fn begin(&mut self, disk: DiskId, held: impl Iterator<Item = ChunkIndex>) {
         let chunks = held.map(|index| (index, BTreeMap::new())).collect();
         self.0.insert(disk, Absence { chunks, regions: 0 });
     }
 
-    /// Forgets the disk: it counts again, or what it holds is not known any more.
+    /// Forgets the disk, which counts again, or whose contents are not known any more.
     pub fn forget(&mut self, disk: DiskId) {
         self.0.remove(&disk);
     }
@@ -71,7 +73,7 @@ impl Absences {
         concerned.for_each(|(_, absence)| absence.forget(chunk));
     }
 
-    /// Notes that these blocks, of one region, are changed on other disks.
+    /// Notes that other disks change these blocks of one region.
     pub fn miss(&mut self, chunk: ChunkIndex, lba: u64, blocks: u64, geometry: Geometry) {
         let first = geometry.region_start(lba);
         let start = lba - first;
@@ -81,7 +83,7 @@ impl Absences {
         self.0.retain(|_, absence| absence.regions <= REGIONS_MAX);
     }
 
-    /// Notes that the disk may have lost what it acknowledged in this region.
+    /// Notes that the disk may have lost acknowledged writes of this region.
     pub fn doubt_region(&mut self, disk: DiskId, chunk: ChunkIndex, region: u64, geometry: Geometry) {
         let first = geometry.first_block(chunk) + region * geometry.region_blocks();
         if let Some(absence) = self.0.get_mut(&disk) {
@@ -89,7 +91,7 @@ impl Absences {
         }
     }
 
-    /// Whether the disk, although it is out, surely has the last that was written to the block.
+    /// Whether the disk, although out, surely has the last write of the block.
     pub fn has_not_missed(&self, disk: DiskId, lba: u64, geometry: Geometry) -> bool {
         if Planted::RescueOfMissed.is_planted() {
             return true;

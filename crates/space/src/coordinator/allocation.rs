@@ -1,7 +1,10 @@
 //! Giving a chunk its slabs at the first write.
 //!
-//! Invariant: a chunk in the state `Allocating` holds nothing that was acknowledged; it becomes `Mapped` with at least `min_copies`
-//! holders, none of which has been proposed to leave meanwhile (I1).
+//! Invariant: a chunk in the state `Allocating` holds no acknowledged write. It becomes `Mapped` with
+//! at least `min_copies` holders, none of which a proposal was to expel meanwhile (I1). A chunk begins
+//! with fewer copies than the volume's resiliency only while the record has a disk out. A disk that is
+//! present and gives no slab, because it is being retired, is full, or does not answer for the moment,
+//! excuses no missing copy.
 
 use super::calls::{Failure, Owner};
 use super::chunks::{Chunk, ChunkState};
@@ -9,8 +12,8 @@ use super::ground::Ground;
 use crate::api::SpaceError;
 use crate::message::{Answer, Operation as Message};
 use crate::planted::Planted;
-use cluster::Provisioning;
 use pool::Purpose;
+use records::Provisioning;
 use types::{BLOCK_BYTES, ChunkIndex, DiskId};
 
 #[derive(Default)]
@@ -20,8 +23,8 @@ pub(super) struct Allocation {
 }
 
 impl Allocation {
-    /// Asks disks for slabs of the chunk. An error: there are none; `Unavailable`: there may be when disks that are in sync can be
-    /// reached again.
+    /// Asks disks for slabs of the chunk. Returns an error if there are none; `Unavailable` if there may be
+    /// some when disks in sync are reachable again.
     pub fn allocate(&mut self, index: ChunkIndex, append: bool, ground: &mut Ground) -> Option<SpaceError> {
         let mut chunk = Chunk::new(append);
         chunk.state = ChunkState::Allocating { pending: Vec::new(), refused: Vec::new(), undoing: false };
@@ -44,23 +47,19 @@ impl Allocation {
         };
         let mut excluded = excluded(ground);
         excluded.extend(ground.membership.marked_for(index));
-        // With disks missing, fewer copies are better than none: they are made up for later.
-        let degraded =
-            !excluded.is_empty() || !refused.is_empty() || !ground.membership.record().stale.is_empty();
         excluded.extend(refused);
-        let mut chosen = None;
-        for wanted in (1..=copies.saturating_sub(holders.len() as u8)).rev() {
-            if holders.len() as u8 + wanted < least {
-                break;
-            }
-            let purpose = if is_fixed(ground) { Purpose::Promised } else { Purpose::Write };
-            chosen = pool::place(&ground.chunks.pool.borrow(), wanted, &holders, &excluded, purpose).ok();
-            if chosen.is_some() || !degraded {
-                break;
-            }
-        }
+        let lacking = copies.saturating_sub(holders.len() as u8);
+        let may_lack_copies = is_disk_out(ground);
+        // With disks missing, fewer copies are better than none: a rebuild makes the others later.
+        let fewest =
+            if may_lack_copies { least.saturating_sub(holders.len() as u8).max(1) } else { lacking.max(1) };
+        let purpose = if is_fixed(ground) { Purpose::Promised } else { Purpose::Write };
+        let chosen = (fewest..=lacking).rev().find_map(|wanted| {
+            pool::place(&ground.chunks.pool.borrow(), wanted, &holders, &excluded, purpose).ok()
+        });
         let Some(chosen) = chosen else {
-            return (holders.len() < usize::from(least)).then(|| why_no_slabs(ground));
+            let enough = if may_lack_copies { least } else { copies };
+            return (holders.len() < usize::from(enough)).then(|| why_no_slabs(index, ground));
         };
         if let Some(chunk) = ground.chunks.get_mut(index)
             && let ChunkState::Allocating { pending, .. } = &mut chunk.state
@@ -78,7 +77,8 @@ impl Allocation {
         None
     }
 
-    /// Takes an answer to a request for a slab. Returns an error if the chunk gets none, and writes that wait for it fail.
+    /// Takes an answer to a request for a slab. Returns the error by which writes to the chunk fail, if it
+    /// gets none.
     pub fn allocated(
         &mut self,
         index: ChunkIndex,
@@ -87,7 +87,8 @@ impl Allocation {
         ground: &mut Ground,
     ) -> Option<SpaceError> {
         if result.is_ok() && ground.membership.proposes_to_leave(disk) {
-            // That it may leave was found harmless while it held nothing. The chunk waits for what the state says.
+            // The proposal counted on the disk having no copy of this chunk. The chunk waits for the state's
+            // answer.
             self.by_leaving.push((index, disk));
             return None;
         }
@@ -98,8 +99,8 @@ impl Allocation {
         };
         pending.retain(|pending| *pending != disk);
         match result {
-            // It left meanwhile: were it a holder, its resync would take the slab for a copy that counts already. When it comes
-            // back, its slab is filled or given back like any other.
+            // The disk left meanwhile. As a holder, its resync would take the slab for a copy that counts
+            // already. When the disk comes back, the slab is filled or given back like any other.
             Ok(_) if !counts => refused.push(disk),
             Ok(_) => {
                 chunk.holders.push(disk);
@@ -125,7 +126,7 @@ impl Allocation {
         let waits = matches!(&chunk.state, ChunkState::Allocating { pending, .. } if !pending.is_empty());
         ground.reports.recheck = true;
         if let Some(error) = error {
-            // Until the slabs are given back nothing may be allocated anew: a disk in sync is believed to have what it has.
+            // No new allocation before the slabs are given back: all slabs of a disk in sync count as copies.
             let holders = std::mem::take(&mut chunk.holders);
             let (pending, refused) = (holders.to_vec(), Vec::new());
             chunk.state = ChunkState::Allocating { pending, refused, undoing: true };
@@ -144,8 +145,9 @@ impl Allocation {
         None
     }
 
-    /// A disk that gave its slab may have been proposed to leave since, which was found harmless like any other: until that is
-    /// decided the chunk is not used.
+    /// Makes the chunk wait for holders that a proposal is to expel since they gave their slabs: the
+    /// proposal counted on them having no copy, so the chunk is not used before the state has decided.
+    /// Returns whether there are any.
     fn waits_for_leaving(&mut self, index: ChunkIndex, ground: &mut Ground) -> bool {
         let given = ground.chunks.get(index).map(|chunk| chunk.holders.clone()).unwrap_or_default();
         let leaving: Vec<DiskId> =
@@ -170,7 +172,7 @@ impl Allocation {
         ground.reports.recheck = true;
     }
 
-    /// Takes the slabs given by disks of which it is decided now whether they leave.
+    /// Takes the slabs of disks that a proposal was to expel, now that the state has decided.
     pub fn take_by_leaving(&mut self) -> Vec<(ChunkIndex, DiskId)> {
         std::mem::take(&mut self.by_leaving)
     }
@@ -180,7 +182,7 @@ fn is_fixed(ground: &Ground) -> bool {
     ground.membership.record().provisioning == Provisioning::Fixed
 }
 
-/// Returns slabs that the volume, being fixed, was promised and has not been given yet.
+/// Counts the slabs that a fixed volume was promised and does not have yet.
 pub(super) fn promised_slabs(ground: &Ground) -> u64 {
     if !is_fixed(ground) {
         return 0;
@@ -192,7 +194,7 @@ pub(super) fn promised_slabs(ground: &Ground) -> u64 {
     (chunks * copies).saturating_sub(given)
 }
 
-/// Returns disks that may not be given chunks of the volume.
+/// Returns disks that may not get chunks of the volume.
 pub(super) fn excluded(ground: &Ground) -> Vec<DiskId> {
     let pool = ground.chunks.pool.borrow();
     let ids = pool.disks().map(|disk| disk.id);
@@ -200,19 +202,28 @@ pub(super) fn excluded(ground: &Ground) -> Vec<DiskId> {
         !ground.membership.is_in_sync(*disk)
             || !ground.calls.is_open(*disk)
             || ground.setting.is_retired(*disk)
-            // What it gave would not be used before the state has said whether it leaves.
+            // The chunk could not use this disk's slab before the state has decided whether the disk leaves.
             || ground.membership.proposes_to_leave(*disk)
     })
     .collect()
 }
 
-/// Copies of a new chunk that there is room for now, at most as many as the volume has. `None`: no disk is away, which alone lets a
-/// chunk begin with fewer copies, or too few are left.
-pub(super) fn copies_while_disks_are_away(ground: &Ground) -> Option<u8> {
-    let (excluded, copies) = (excluded(ground), ground.membership.record().resiliency.copies());
-    if excluded.is_empty() && ground.membership.record().stale.is_empty() {
+/// Whether the record has a disk out, the only reason for a chunk to begin with fewer copies. A disk
+/// that fails is not out before the record says so: until then new chunks wait, as writes to its other
+/// chunks do.
+fn is_disk_out(ground: &Ground) -> bool {
+    let is_retiring = |disk: &DiskId| ground.setting.is_retired(*disk);
+    let planted = Planted::RetiringCountsAsOut.is_planted();
+    !ground.membership.record().stale.is_empty() || planted && excluded(ground).iter().any(is_retiring)
+}
+
+/// Returns the number of copies of a new chunk that there is space for now, at most the volume's.
+/// `None`: no disk is out, or too few are left.
+pub(super) fn copies_while_disks_are_out(ground: &Ground) -> Option<u8> {
+    if !is_disk_out(ground) {
         return None;
     }
+    let (excluded, copies) = (excluded(ground), ground.membership.record().resiliency.copies());
     let pool = ground.chunks.pool.borrow();
     let least = ground.membership.record().min_copies.clamp(1, copies);
     (least..=copies)
@@ -220,12 +231,17 @@ pub(super) fn copies_while_disks_are_away(ground: &Ground) -> Option<u8> {
         .find(|&possible| pool.domains_with_room(possible, &excluded) >= usize::from(possible))
 }
 
-/// Says why no disk has room: one that is in sync and cannot be reached, or of which it is not known whether it leaves, is out soon, or back.
-fn why_no_slabs(ground: &Ground) -> SpaceError {
+/// Returns why no disk gives a slab. A disk in sync that is unreachable, or that a proposal is to
+/// expel, will soon be out or back. A disk that still has to give back an earlier slab of the chunk can
+/// take it after that.
+fn why_no_slabs(index: ChunkIndex, ground: &Ground) -> SpaceError {
     let pool = ground.chunks.pool.borrow();
+    let marked = ground.membership.marked_for(index);
     let away = |disk: &DiskId| {
         let has_room = pool.disk(*disk).is_some_and(|view| view.free_slabs > 0);
-        let is_asked = ground.calls.is_open(*disk) && !ground.membership.proposes_to_leave(*disk);
+        let is_asked = ground.calls.is_open(*disk)
+            && !ground.membership.proposes_to_leave(*disk)
+            && !marked.contains(disk);
         has_room && !is_asked && !ground.setting.is_retired(*disk)
     };
     let waits = ground.membership.record().in_sync.iter().any(away) && !Planted::FullWhenAway.is_planted();

@@ -38,29 +38,29 @@ use types::{ChunkIndex, DiskId, Epoch};
 enum Step {
     Marking,
     Allocating,
-    /// These operations began before.
+    /// Waiting for operations that began before.
     Draining(BTreeSet<OperationKey>),
     Comparing,
     Copying,
     Unmarking,
-    /// There are more copies than wanted: what one of them holds is looked for in the others, which are repaired from it.
+    /// Surplus copies: the others are compared with the one to give up, and repaired from it.
     Verifying {
         listed: bool,
     },
-    /// That one is to be marked.
+    /// The surplus copy is to be marked.
     GivingUp,
-    /// The old copy is given up; something may still be with it.
+    /// The old copy is given up; requests to it may still be in flight.
     Leaving,
     Dropping,
 }
 
 pub(super) struct Build {
-    /// None: a copy is given up for nothing.
+    /// `None`: a surplus copy is given up without a new one.
     pub target: Option<DiskId>,
     pub drop: Option<DiskId>,
     step: Step,
     regions: VecDeque<u64>,
-    /// Steps under way: those of a build that was given up are not counted.
+    /// Steps in progress of this build. Those of a build that was given up do not count.
     in_flight: BTreeSet<SyncKey>,
 }
 
@@ -69,7 +69,8 @@ impl Build {
         Self { target, drop, step, regions: VecDeque::new(), in_flight: BTreeSet::new() }
     }
 
-    /// Returns what the record that makes the new copy count changes: it unmarks the one and marks the other.
+    /// Returns the change of marks in the record that makes the new copy count: the new copy's goes, the
+    /// old one's comes.
     fn changes(&self, chunk: ChunkIndex) -> MarkChange {
         let mark = |disk| (disk, chunk);
         MarkChange { unmark: self.target.map(mark), mark: self.drop.map(mark) }
@@ -186,8 +187,8 @@ impl Builds {
             return;
         }
         if let Err(failure) = result {
-            // The mark stays until the disk was asked to give back what it may have taken: until then the slab counts as taken. One
-            // that left says nothing of the room it has.
+            // The mark stays until the disk has given back the slab that it may have taken, and until then
+            // the slab counts as taken. The free space of a disk that left is not known.
             if failure != Failure::Gone {
                 ground.chunks.pool.borrow_mut().note_full(disk);
             }
@@ -201,7 +202,7 @@ impl Builds {
         self.drive_build(chunk, ground, operations, syncing);
     }
 
-    /// Goes on as far as possible without copying.
+    /// Continues as far as possible without copying.
     pub fn drive_build(
         &mut self,
         chunk: ChunkIndex,
@@ -277,7 +278,7 @@ impl Builds {
         };
         let Ok(Answer::Regions(Regions { stamps, .. })) = result else {
             if build.target.is_none() {
-                // Its disk fails: it may soon not be one too many.
+                // The disk fails, so this copy may soon not be surplus any more.
                 return self.finish_build(chunk, ground);
             }
             build.step = Step::Draining(BTreeSet::new());
@@ -289,7 +290,7 @@ impl Builds {
         self.drive_build(chunk, ground, operations, syncing);
     }
 
-    /// Begins to copy, or to verify, up to `slots` regions; says how many.
+    /// Begins to copy, or to verify, up to `slots` regions, and returns how many.
     pub fn copy_regions(
         &mut self,
         chunk: ChunkIndex,
@@ -370,7 +371,7 @@ impl Builds {
         held
     }
 
-    /// Goes on after a committed record which says that this copy is not building any more.
+    /// Continues after a committed record that unmarks this copy.
     pub fn build_unmarked(
         &mut self,
         disk: DiskId,
@@ -392,7 +393,7 @@ impl Builds {
         }
     }
 
-    /// Goes on without a copy that by a committed record does not count any more.
+    /// Continues after a committed record that marks a copy, so that it does not count any more.
     fn leave_copy(
         &mut self,
         chunk: ChunkIndex,
@@ -424,7 +425,7 @@ impl Builds {
         } else if let Some(build) = self.map.get(&chunk)
             && build.step == Step::Dropping
         {
-            // The disk is out; what it still has is given back when it returns.
+            // The disk is out, and gives its slab back when it returns.
             self.finish_build(chunk, ground);
         }
     }
@@ -447,8 +448,8 @@ impl Builds {
         self.finish_build(chunk, ground);
     }
 
-    /// The disk has left. A copy in the making on it is given up. One that was to take its place elsewhere goes on: it is needed all
-    /// the more, and there is nothing left to drop.
+    /// Gives up copies in the making on a disk that has left. A copy that was to replace one of this disk
+    /// continues: it is needed all the more, and there is no copy left to drop.
     fn abort_builds_on(&mut self, disk: DiskId, ground: &mut Ground) {
         let touched = self.iter().filter(|(_, build)| build.target == Some(disk) || build.drop == Some(disk));
         for chunk in touched.map(|(chunk, _)| chunk).collect::<Vec<_>>() {
@@ -488,7 +489,8 @@ impl Builds {
                 && ground.calls.is_open(disk)
                 && ground.chunks.get(chunk).is_none_or(|known| !known.holders.contains(&disk))
                 && !is_in_use(chunk, disk, operations, syncing)
-                // A slab that is still being asked for, or written to, would be found missing or come after it was given back.
+                // A request for the slab still in flight would find it missing, or would take it after it was
+                // given back.
                 && !ground.calls.is_awaited(Owner::Build(chunk), disk)
                 && !syncing.builds(chunk, disk);
             if ready && self.sweeping.insert((disk, chunk)) {
@@ -501,7 +503,7 @@ impl Builds {
     }
 }
 
-/// Tells whether something was sent to this copy, or may be: its slab must not be given back.
+/// Tells whether requests to this copy are, or may come to be, in flight: its slab must not be given back.
 fn is_in_use(chunk: ChunkIndex, disk: DiskId, operations: &Operations, syncing: &Syncing) -> bool {
     operations.is_in_use(chunk, disk) || syncing.is_in_use(chunk, disk)
 }

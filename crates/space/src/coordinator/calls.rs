@@ -1,7 +1,7 @@
 //! Speaking to disks: sessions, requests in flight, time-outs.
 //!
 //! A *call* is one operation on one disk that somebody in the coordinator waits for. It survives the loss of a session: it is
-//! sent again in the next one. What a call can end with:
+//! sent again in the next one. The ends of a call:
 //!
 //! | the replica says | the call |
 //! |---|---|
@@ -36,7 +36,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::api::StoreError;
 use types::{ChunkIndex, DiskId, Epoch, Lba, Monotonic};
 
-/// Who waits for a call.
+/// The part that waits for a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
     /// A promise within a session.
@@ -115,11 +115,12 @@ struct Call {
     disk: DiskId,
     owner: Owner,
     operation: Operation,
-    /// Its id in the link's present session.
+    /// The request's id in the link's present session.
     sent: Option<RequestId>,
-    /// It was sent, in this session or in an earlier one: another session does not give its disk more time.
+    /// Whether the call was sent, in this session or an earlier one: a new session does not give its disk
+    /// more time.
     was_sent: bool,
-    /// It was waiting when its disk was not spoken to any more, and the disk owes it still.
+    /// Whether the call was waiting when its disk's session ended, so that the disk owes the answer.
     is_owed: bool,
     deadline: Monotonic,
 }
@@ -131,7 +132,7 @@ enum LinkState {
     Open,
 }
 
-/// What is known of the way to one disk.
+/// The session and the health of one disk, as the coordinator knows them.
 #[derive(Debug)]
 struct Link {
     state: LinkState,
@@ -275,7 +276,8 @@ impl Calls {
         }
     }
 
-    /// Waits for the owner's read of the disk no longer. It goes on, so that a disk which never answers fails.
+    /// Drops the answer to the owner's read of the disk. The call continues, so that a disk that never
+    /// answers fails.
     pub fn disown(&mut self, owner: Owner, disk: DiskId) {
         let of_owner = |call: &&mut Call| call.disk == disk && call.owner == owner;
         if let Some(call) = self.calls.values_mut().find(of_owner) {
@@ -560,8 +562,8 @@ impl Calls {
         reports.recheck = true;
     }
 
-    /// Its machine is short of something: that says nothing of the disk, which is asked again a little later. Other copies are read
-    /// meanwhile.
+    /// Asks the disk again a little later, because its machine, and not the disk, is short of a resource.
+    /// Other copies are read meanwhile.
     pub fn pause_disk(&mut self, disk: DiskId, why: &str, setting: &Setting, reports: &mut Reports) {
         self.unsend(disk);
         let retry_at = setting.now.after(setting.config.reconnect_interval);
@@ -570,7 +572,8 @@ impl Calls {
         reports.recheck = true;
     }
 
-    /// Calls of a disk that is not spoken to before `retry_at`: those that read end, the others wait unless `all` end.
+    /// Ends the reads of a disk that has no session before `retry_at`. The other calls wait, unless `all`
+    /// end.
     fn end_calls(&mut self, disk: DiskId, retry_at: Monotonic, all: bool, setting: &Setting) {
         let deadline = retry_at.after(setting.config.io_timeout);
         for key in self.of_disk(disk) {
@@ -583,7 +586,8 @@ impl Calls {
         }
     }
 
-    /// Nobody waits any longer for calls of these operations on the disk, which is not spoken to: what they change does not count.
+    /// Ends the calls of these operations on a disk without a session: the copies that they change do not
+    /// count.
     pub fn end_calls_on(&mut self, disk: DiskId, is_over: impl Fn(&Operation) -> bool) {
         for key in self.of_disk(disk) {
             if self.calls.get(&key).is_some_and(|call| is_over(&call.operation)) {
@@ -592,8 +596,8 @@ impl Calls {
         }
     }
 
-    /// The disk is out of the in-sync set by a committed record: nobody waits for it any longer. A change that is still on its way
-    /// must not come after newer ones that a resync sends: it ends with its session.
+    /// Ends the calls of a disk that a committed record has expelled. A change still in flight must not
+    /// come after newer ones of a resync, so its session ends with it.
     pub fn release_calls(
         &mut self,
         disk: DiskId,

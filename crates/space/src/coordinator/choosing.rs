@@ -1,9 +1,10 @@
 //! Which copy of a block is right.
 //!
-//! Of copies that the stores give as intact one may still be older than it should be: its disk acknowledged a write and lost it.
-//! Blocks that prove themselves (class `Append`) say their order: the highest is the newest. Of blocks with checksums one that was
-//! never written is older than one that was: a discard leaves it unwritten on all copies. Otherwise intact copies of one block are
-//! equal, or differ by a write that was never acknowledged: any will do.
+//! A copy that its store returns as intact may still be out of date, if its disk acknowledged a write
+//! and lost it. Blocks that prove themselves (class `Append`) carry their order: the highest is the
+//! newest. Among blocks with checksums, a never written one is older than a written one, since a
+//! discard leaves the block unwritten on all copies. Other intact copies of one block are equal, or
+//! differ by a write that was never acknowledged: any of them will do.
 
 use super::setting::Setting;
 use sys::{Buf, Payload};
@@ -13,12 +14,13 @@ use types::{BLOCK_BYTES, Lba, VolumeId};
 #[derive(Debug, Clone)]
 pub(super) struct Candidate {
     pub data: Buf,
-    /// The higher is the newer: the order of a block that proves itself, otherwise 1 of one that was written.
+    /// The higher is the newer: the order of a block that proves itself; else 1 if the block was written,
+    /// and 0 if not.
     rank: u64,
 }
 
 impl Candidate {
-    /// Stands for a block that proves itself and that no copy holds any more. Zeroes prove themselves.
+    /// Returns zeroes, for a self-proving block that no copy holds any more. Zeroes prove themselves.
     pub fn zeroes() -> Self {
         Self { data: Buf::from(&[0; BLOCK_BYTES][..]), rank: 0 }
     }
@@ -28,36 +30,37 @@ impl Candidate {
         self.rank > 0
     }
 
-    /// Whether the other one was written later: equal bytes are not told apart.
+    /// Whether `other` was written later. Equal bytes have the same age.
     pub fn is_older_than(&self, other: &Self) -> bool {
         self.rank < other.rank && self.data != other.data
     }
 }
 
-/// Returns the newest; the first of those that are equally new.
+/// Returns the newest copy, the first among equally new ones.
 pub(super) fn choose<'a>(copies: impl Iterator<Item = &'a Candidate>) -> Option<&'a Candidate> {
     copies.reduce(|best, next| if best.rank < next.rank { next } else { best })
 }
 
-/// How much a copy of a region is believed after a crash.
+/// The trust in a copy of a region after a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Belief {
-    /// It had the last change of all.
+    /// Copy with the last change of all.
     Newest,
-    /// It had changes under the last epoch, but others had a later one; or its disk may have lost some, and another one's that had the same has not.
+    /// Copy with changes under the last epoch, of which another copy has a later one, or has the same one
+    /// on a disk that lost nothing while this copy's disk may have.
     Older,
-    /// Its last change was under an earlier epoch.
+    /// Copy whose last change was under an earlier epoch.
     Behind,
 }
 
-/// One copy of a region, block by block; none: that block is not intact.
+/// One copy of a region, block by block. `None`: the block is not intact.
 pub(super) struct RegionCopy<'a> {
     pub belief: Belief,
     pub blocks: Vec<Option<&'a Candidate>>,
 }
 
 impl<'a> RegionCopy<'a> {
-    /// What is written there, if it is intact.
+    /// Returns the block, if it was written and is intact.
     fn written_at(&self, at: usize) -> Option<&'a Candidate> {
         self.blocks.get(at).copied().flatten().filter(|found| found.rank > 0)
     }
@@ -66,7 +69,8 @@ impl<'a> RegionCopy<'a> {
         (0..self.blocks.len()).filter(|at| self.written_at(*at).is_some()).count()
     }
 
-    /// Whether its blocks where `base` was never written go with one next to them that differs: what wrote all these may have been under way to this copy alone.
+    /// Whether the run of blocks around `at` that only this copy has written, and not `base`, borders on a
+    /// block in which the two differ: a write in flight to this copy alone may have made them all.
     fn is_torn_from(&self, base: &Self, at: usize) -> bool {
         let fills = |at: usize| self.written_at(at).is_some() && base.written_at(at).is_none();
         let differs = |at: usize| match (self.written_at(at), base.written_at(at)) {
@@ -79,23 +83,28 @@ impl<'a> RegionCopy<'a> {
     }
 }
 
-/// What is chosen of a region after a crash.
+/// The contents of a region as chosen after a crash.
 pub(super) struct Choice {
-    /// What every copy shall hold; none: no copy is intact.
+    /// The blocks that every copy is to hold. `None`: no copy is intact.
     pub blocks: Vec<Option<Candidate>>,
-    /// Which of the copies most of it is taken from.
+    /// The place of the copy that most blocks are taken from.
     pub base: usize,
 }
 
-/// What every copy of a region shall hold after a crash: `copies` in the order in which they are believed.
+/// Chooses the blocks that every copy of a region is to hold after a crash. `copies` are in the order
+/// of trust.
 ///
-/// - What most of those that had changes under the last epoch have written to a block is right, if there are three: a disk that lost the end of
-///   its journal is outvoted, and so is a write that was under way to one. Writes that overlap are never under way together, so this tears none.
-/// - The rest is taken from one of them as far as that is intact, since the region is as large as the largest atomic write: from the one
-///   that was outvoted at the fewest blocks, of those one that had the last change, and of those one that was written at most blocks. Of two,
-///   a disk that lost the end of its journal did not have the last change. What was not written there and was in another one that was not outvoted is taken from that: its own disk lost
-///   it. Unless the other one is older and has more of the same write, as it seems, which is not there.
-/// - What none of these has is taken from any that is intact.
+/// - Three or more copies with changes under the last epoch vote on each block. A disk that lost the
+///   end of its journal is outvoted, and so is a write in flight to one copy. Overlapping writes are
+///   never in flight together, so a vote tears none.
+/// - The other blocks come from one of these copies, the base, as far as it is intact, since the region
+///   is as large as the largest atomic write. The base is the copy outvoted at the fewest blocks; among
+///   those one with the last change; among those the one with the most written blocks. Of two copies,
+///   the one on a disk that lost the end of its journal does not have the last change.
+/// - A block that is unwritten in the base, and written in another copy that was never outvoted, comes
+///   from that copy, because the base's disk lost it; unless that copy is older, and the block seems to
+///   be part of a write that the base does not have.
+/// - A block that none of these copies has intact comes from any intact copy.
 pub(super) fn choose_after_crash(copies: &[RegionCopy<'_>]) -> Choice {
     let blocks = copies.first().map_or(0, |copy| copy.blocks.len());
     let epoch_is_last = |copy: &RegionCopy<'_>| copy.belief != Belief::Behind;
@@ -128,9 +137,9 @@ pub(super) fn choose_after_crash(copies: &[RegionCopy<'_>]) -> Choice {
     Choice { blocks: (0..blocks).map(block).collect(), base: place }
 }
 
-/// What two of three copies or more have written to a block alike.
+/// Returns the contents that at least two of three or more copies have written to a block.
 fn vote<'a>(copies: &[&RegionCopy<'a>], at: usize) -> Option<&'a Candidate> {
-    // Two that are equal outvote nobody.
+    // Two equal copies outvote nobody.
     if copies.len() < 3 {
         return None;
     }
@@ -144,7 +153,8 @@ fn vote<'a>(copies: &[&RegionCopy<'a>], at: usize) -> Option<&'a Candidate> {
     None
 }
 
-/// Returns the blocks that a store gave as intact, from `lba` on; none: a block that should prove itself does not.
+/// Returns the blocks that a store returned as intact, from `lba` on. `None`: a block that should prove
+/// itself does not.
 pub(super) fn candidates(
     volume: VolumeId,
     append: bool,
@@ -165,8 +175,9 @@ pub(super) fn candidates(
     (0..blocks).map(candidate).collect()
 }
 
-/// Tells whether data that came over the transport is what its checksums say; they are looked at if it came from another node. Only blocks that
-/// prove themselves (`append`) come from there without.
+/// Tells whether data from the transport matches its checksums. Data of this node's disks are checked
+/// only with `verify_reads`. From other nodes, only blocks that prove themselves (`append`) come
+/// without checksums.
 pub(super) fn is_intact(
     setting: &Setting,
     is_far: bool,
@@ -201,12 +212,12 @@ mod tests {
         bytes.iter().map(block).collect()
     }
 
-    /// The first byte of each block that is chosen of copies that are equally believed.
+    /// Returns the first byte of each block chosen from equally trusted copies.
     fn chosen(copies: &[&[u8]]) -> Vec<u8> {
         chosen_of(copies, copies.len())
     }
 
-    /// The same, of copies of which the first `newest` had the last change.
+    /// As [`chosen`], but only the first `newest` copies had the last change.
     fn chosen_of(copies: &[&[u8]], newest: usize) -> Vec<u8> {
         let copies: Vec<Vec<Candidate>> = copies.iter().map(|bytes| copy(bytes)).collect();
         let mut seen = Vec::new();
@@ -230,7 +241,7 @@ mod tests {
     fn a_write_that_two_of_three_have_is_kept_whatever_was_under_way_elsewhere() {
         // The first one lost block 0; block 1 was being written, on one copy.
         assert_eq!(chosen(&[&[1, 5], &[2, 5], &[2, 6]]), [2, 5]);
-        // Each differs from the others: what each was being written lies on it alone.
+        // All copies differ: each has a write that was in flight to it alone.
         assert_eq!(chosen(&[&[1, 5, 8, 8], &[2, 6, 8, 8], &[2, 5, 9, 9]]), [2, 5, 8, 8]);
     }
 
@@ -245,12 +256,13 @@ mod tests {
     #[test]
     fn of_two_copies_the_one_that_had_the_last_change_is_right() {
         assert_eq!(chosen_of(&[&[2, 5], &[1, 5]], 1), [2, 5]);
-        // Also if it is written at fewer blocks; what it was never written at its disk may have lost,
+        // Even with fewer blocks written. Its disk may have lost the blocks that look unwritten,
         assert_eq!(chosen_of(&[&[2, 7, 0, 0], &[1, 7, 3, 3]], 1), [2, 7, 3, 3]);
-        // unless that goes with what it does not have: a write that was under way to the older copy alone.
+        // unless they belong to a write in flight to the older copy alone.
         assert_eq!(chosen_of(&[&[1, 1, 0, 0, 9], &[2, 2, 2, 2, 8]], 1), [1, 1, 0, 0, 9]);
         assert_eq!(chosen_of(&[&[0, 1, 0, 4], &[2, 2, 2, 4]], 1), [0, 1, 0, 4]);
-        // Two of three are right nevertheless: what was under way to one of them may be the last change.
+        // Two of three copies outvote even the one with the last change, which may have been in flight to it
+        // alone.
         assert_eq!(chosen_of(&[&[1, 6], &[2, 5], &[2, 5]], 1), [2, 5]);
     }
 

@@ -1,41 +1,44 @@
-//! The map from chunks to disks: the union of the in-sync disks' slab tables, less what the record says is being built.
+//! The map from chunks to disks: the union of the in-sync disks' slab tables, without the copies that
+//! the record marks as building.
 //!
-//! Invariants: a disk is not both a holder and a mirror of a chunk; holders are in order of their ids; a chunk that operations or syncs
-//! use (`active`) is neither removed nor are its slabs given back.
+//! Invariants: a disk is not both a holder and a mirror of a chunk. Holders are in order of their ids.
+//! While operations, syncs or requests for region epochs use a chunk (`active`), it is not removed and
+//! its slabs are not given back: otherwise a disk asked for a slab that it has just given back would
+//! seem to have lost it.
 
-use cluster::VolumeRecord;
 use pool::PoolView;
+use records::VolumeRecord;
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use types::{ChunkIndex, DiskId};
 
-/// How far a chunk is in its life.
+/// The state of a chunk in its life.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ChunkState {
-    /// These disks were asked for a slab and did not answer yet.
+    /// Waiting for slabs from the `pending` disks.
     Allocating {
         pending: Vec<DiskId>,
         refused: Vec<DiskId>,
-        /// It comes to nothing: these disks give their slabs back.
+        /// Whether the allocation failed, and the `pending` disks give their slabs back.
         undoing: bool,
     },
     Mapped,
-    /// It is given back as soon as nothing uses it, for an operation that waits for that.
+    /// Given back as soon as nothing uses the chunk. An operation waits for that.
     Closing,
 }
 
 pub(super) struct Chunk {
     pub append: bool,
     pub state: ChunkState,
-    /// Disks with a copy; it counts if the disk is in sync.
+    /// Disks with a copy, which counts if the disk is in sync.
     pub holders: SmallVec<[DiskId; 3]>,
-    /// Disks that are sent every write although their copy does not count yet.
+    /// Disks that receive every write although their copy does not count yet.
     pub mirrors: SmallVec<[DiskId; 1]>,
-    /// A job makes a copy of it, or gives one up.
+    /// Whether a job makes or gives up a copy of the chunk.
     pub in_build: bool,
-    /// Operations and syncs that use it.
+    /// Operations, syncs and requests for region epochs that use the chunk.
     active: u32,
 }
 
@@ -51,8 +54,8 @@ impl Chunk {
         }
     }
 
-    /// Returns the disks whose copy holds every acknowledged write, in order of their ids. `in_sync`: those of the record, as a set, since there may
-    /// be hundreds.
+    /// Returns the disks whose copy holds every acknowledged write, in order of their ids. `in_sync`: the
+    /// record's disks in sync, as a set, since there may be hundreds.
     pub fn in_sync_holders(&self, in_sync: &BTreeSet<DiskId>) -> impl Iterator<Item = DiskId> {
         self.holders.iter().copied().filter(|disk| in_sync.contains(disk))
     }
@@ -61,7 +64,7 @@ impl Chunk {
         self.holders.contains(&disk) || self.mirrors.contains(&disk)
     }
 
-    /// Whether the disk has, or was asked for, a slab of it.
+    /// Whether the disk has a slab of the chunk, or was asked for one.
     pub fn may_live_on(&self, disk: DiskId) -> bool {
         let asked = matches!(&self.state, ChunkState::Allocating { pending, .. } if pending.contains(&disk));
         asked || self.lives_on(disk)
@@ -96,7 +99,7 @@ impl Chunk {
 
 pub(super) struct Chunks {
     pub map: BTreeMap<ChunkIndex, Chunk>,
-    /// Room on the pool's disks, shared with the other volumes.
+    /// Space on the pool's disks, shared with the other volumes.
     pub pool: Rc<RefCell<PoolView>>,
 }
 
@@ -132,13 +135,13 @@ impl Chunks {
         }
     }
 
-    /// Keeps the chunk while an operation or a sync uses it; whether there is one.
+    /// Begins one use of the chunk, which stays until that ends. Returns whether there is such a chunk.
     pub fn use_chunk(&mut self, index: ChunkIndex) -> bool {
         let chunk = self.get_mut(index);
         chunk.map(|chunk| chunk.active += 1).is_some()
     }
 
-    /// Ends one use of the chunk; whether one that is to be given back is not used any more.
+    /// Ends one use of the chunk. Returns whether it is closing and this was the last use.
     pub fn release_chunk(&mut self, index: ChunkIndex) -> bool {
         let Some(chunk) = self.get_mut(index) else { return false };
         debug_assert!(chunk.active > 0, "{index:?} is released more often than it was used");
@@ -146,7 +149,7 @@ impl Chunks {
         chunk.active == 0 && chunk.state == ChunkState::Closing
     }
 
-    /// Lets the chunk serve again: nobody waits any more to give it back.
+    /// Lets a closing chunk serve again, when no operation waits to give it back.
     pub fn keep(&mut self, index: ChunkIndex) {
         if let Some(chunk) = self.get_mut(index)
             && chunk.state == ChunkState::Closing
@@ -155,7 +158,7 @@ impl Chunks {
         }
     }
 
-    /// Begins to send writes to a copy, which does not count until it is filled.
+    /// Begins to send writes to the disk's copy, which does not count until it is filled.
     pub fn add_mirror(&mut self, index: ChunkIndex, disk: DiskId) {
         if let Some(chunk) = self.get_mut(index) {
             chunk.holders.retain(|holder| *holder != disk);
@@ -178,7 +181,7 @@ impl Chunks {
         self.map.values_mut().for_each(|chunk| chunk.remove_mirror(disk));
     }
 
-    /// Lets none of the disk's copies count: a committed record puts it out.
+    /// Lets none of the disk's copies count: a committed record expels the disk.
     pub fn remove_holder(&mut self, disk: DiskId) {
         for chunk in self.map.values_mut() {
             chunk.holders.retain(|holder| *holder != disk);
@@ -195,11 +198,12 @@ impl Chunks {
         }
     }
 
-    /// Returns the fewest copies that count by this record, of any chunk; at most as many as the volume is to have.
+    /// Returns the fewest copies of any chunk that count by this record, at most the copies that the volume
+    /// is to have.
     pub fn fewest_holders(&self, record: &VolumeRecord) -> u8 {
         let copies = record.resiliency.copies();
         let in_sync = record.in_sync.iter().copied().collect();
-        // A chunk that is being given slabs holds nothing that was acknowledged.
+        // A chunk that waits for slabs holds no acknowledged write.
         let allocated = self.map.values().filter(|chunk| !chunk.is_allocating());
         let counts =
             allocated.map(|chunk| chunk.in_sync_holders(&in_sync).count().min(usize::from(copies)) as u8);

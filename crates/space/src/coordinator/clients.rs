@@ -1,7 +1,7 @@
 //! Requests of the volume, and the answers to them.
 //!
-//! Invariant: a request is answered once: when its last piece is done, or before, if it waited too long for disks that cannot be
-//! reached. Its pieces that are with the copies then go on.
+//! Invariant: a request is answered once: when its last piece is done, or before that if it waited too
+//! long for unreachable disks. Its pieces that are with the copies continue then.
 
 use super::Counters;
 use super::keys::ClientKey;
@@ -21,7 +21,7 @@ struct Client {
     parts: Vec<Option<Payload>>,
     error: Option<SpaceError>,
     deadline: Monotonic,
-    /// Answered already, because it took too long.
+    /// Whether the request was answered early, because it took too long.
     answered: bool,
 }
 
@@ -38,7 +38,7 @@ impl Clients {
         Self { map: BTreeMap::new(), last: ClientKey::default(), expire_at: now, completions: Vec::new() }
     }
 
-    /// Takes a request of so many pieces, which is looked after if it is not answered by `deadline`.
+    /// Takes a request of so many pieces. It is late if it has no answer by `deadline`.
     pub fn begin(&mut self, token: u64, reads: bool, pieces: usize, deadline: Monotonic) -> ClientKey {
         let key = self.last.advance();
         let parts = vec![None; pieces];
@@ -52,7 +52,7 @@ impl Clients {
         key
     }
 
-    /// Answers a request that is not even begun.
+    /// Answers a request before any piece of it has begun.
     pub fn refuse(&mut self, token: u64, error: SpaceError) {
         self.completions.push(SpaceCompletion { token, result: Err(error) });
     }
@@ -114,7 +114,7 @@ impl Clients {
         late.map(|(&key, _)| key).collect()
     }
 
-    /// Lets the request, which is slow, go on until this time.
+    /// Gives a slow request until this time.
     pub fn extend(&mut self, key: ClientKey, deadline: Monotonic) {
         self.map.entry(key).and_modify(|client| client.deadline = deadline);
     }
@@ -129,25 +129,26 @@ impl Clients {
         }
     }
 
-    /// Looks for late requests again at the next deadline, or at this time.
+    /// Checks for late requests again at the next deadline, or at this time.
     pub fn look_again(&mut self, at: Monotonic) {
         let waiting = self.map.values().filter(|client| !client.answered);
         self.expire_at = waiting.map(|client| client.deadline).min().unwrap_or(at);
     }
 
-    /// Moves the answers that are there into `out`.
+    /// Moves the answers into `out`.
     pub fn poll(&mut self, out: &mut Vec<SpaceCompletion>) {
         out.append(&mut self.completions);
     }
 
-    /// Takes back acknowledgements that nobody has seen yet: they may not hold any more.
+    /// Takes back acknowledgements that were not polled yet: they may not hold any more.
     pub fn take_back_acknowledgements(&mut self) {
         for held in self.completions.iter_mut().filter(|held| matches!(held.result, Ok(SpaceReply::Done))) {
             held.result = Err(SpaceError::Unavailable);
         }
     }
 
-    /// Answers all that wait with `why`, also those whose answers nobody has seen yet: what was read may be old by now.
+    /// Fails all requests with `why`, also those whose answers were not polled yet: their data may be old
+    /// by now.
     pub fn stop(&mut self, why: &SpaceError) {
         let is_right = !Planted::AnswerAfterFencing.is_planted();
         for held in self.completions.iter_mut().filter(|held| held.result.is_ok() && is_right) {
@@ -159,7 +160,7 @@ impl Clients {
     }
 }
 
-/// Lists corrupt blocks of several pieces together; of other errors keeps the first.
+/// Joins the corrupt blocks of two pieces; of other errors, keeps the first.
 fn merge_error(have: &mut Option<SpaceError>, error: SpaceError) {
     match (have, error) {
         (Some(SpaceError::Corrupt { lbas }), SpaceError::Corrupt { lbas: more }) => lbas.extend(more),

@@ -1,6 +1,8 @@
-//! Whether a piece may go to the copies: are there enough of them, and does the record allow to rely on these.
+//! The gate: a piece passes to the copies if there are enough of them and the record allows relying on
+//! so few.
 //!
-//! Invariant: a write passes only if `min_copies` that count can be reached by the record, and the record says that there may be so few (I1, I5).
+//! Invariant: a write passes only if, by the record, at least `min_copies` count and a chunk may have
+//! as few copies as this one (I1, I5).
 
 use super::chunks::ChunkState;
 use super::ground::Ground;
@@ -9,7 +11,7 @@ use super::reports::Next;
 use crate::api::SpaceError;
 use types::ChunkIndex;
 
-/// What becomes of a piece at the gate.
+/// The decision on a piece at the gate.
 pub(super) enum Gate {
     Pass,
     Wait,
@@ -22,7 +24,8 @@ pub(super) fn gate_free(index: ChunkIndex, ground: &mut Ground) -> Gate {
     let Some(chunk) = ground.chunks.get_mut(index) else { return Gate::Nothing };
     chunk.state = ChunkState::Closing;
     if chunk.in_build {
-        // A copy being made would outlive the chunk. One that is complete by the record is waited for.
+        // A copy in the making would outlive the chunk: its build is given up, or ends first if the record
+        // has it complete.
         ground.reports.leave(Next::Close(index));
         return Gate::Wait;
     }
@@ -35,7 +38,7 @@ pub(super) fn gate_write(index: ChunkIndex, ground: &mut Ground) -> Gate {
         return Gate::Wait;
     }
     if holders.len() < usize::from(ground.membership.promised_holders()) {
-        // An opening may then miss fewer disks: this must be on record before it is relied on.
+        // The next opening may then miss fewer disks, so the record must say so first.
         ground.membership.want(Change::LowerHolders(holders.len() as u8));
         return Gate::Wait;
     }

@@ -1,12 +1,13 @@
-//! Disks that went back in time: what becomes of them.
+//! Decisions on disks that went back in time.
 //!
-//! | who has what such a disk says it has | the next record |
+//! | holders of the chunks that such a disk says it has | the next record |
 //! |---|---|
 //! | others: by the chunk map, or at an opening by `min_holders` or what they list | puts it out, stale since the beginning |
 //! | not known: the volume is being opened | is not changed, until the disks that did not go back are listed |
 //! | nobody else, of some chunks | keeps it for these, and marks its copies of all others: they do not count, and are given back |
 //!
-//! So no copy of such a disk counts beside one of another disk, whatever crash comes between: the record says so before the disk is spoken to.
+//! So no copy of such a disk counts beside a copy of another disk, after any crash: the record says so
+//! before a session with the disk begins.
 //!
 //! Invariant: a disk is `waiting` from its refusal until a committed record says what becomes of it, and is not spoken to before.
 
@@ -14,14 +15,14 @@ use super::chunks::{Chunk, Chunks};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{ChunkIndex, DiskId, Epoch};
 
-/// What a disk said of itself when it refused a session.
+/// A disk's refusal of a session, with its state.
 struct Refusal {
     promised: Epoch,
     chunks: BTreeSet<ChunkIndex>,
     others: Others,
 }
 
-/// What is known of the chunks that count on disks which did not go back.
+/// Knowledge of the chunks that count on disks that did not go back.
 enum Others {
     /// As much as the coordinator knows while it serves; nothing at an opening.
     AsServed,
@@ -30,13 +31,13 @@ enum Others {
     Listed(BTreeSet<ChunkIndex>),
 }
 
-/// What the next record does with a disk that went back.
+/// Decision of the next record on a disk that went back.
 #[derive(Debug)]
 pub(super) enum Fate {
     /// Nothing yet.
     Later,
     PutOut,
-    /// It counts for what nobody else has, and not for what these chunks hold.
+    /// Kept in sync for the chunks that no other disk has, but not for the `marked` ones.
     Keep {
         marked: Vec<ChunkIndex>,
     },
@@ -84,8 +85,8 @@ impl GoneBack {
         disks
     }
 
-    /// Takes what disks that did not go back have, all of it. Returns the disk that is decided on by it: of several the one with the newest
-    /// state, beside which copies of the others do not count.
+    /// Takes all chunks of the disks that did not go back. Returns the disk to decide on by them: of
+    /// several the one with the newest state, beside which copies of the others do not count.
     pub fn decide_by(&mut self, others: BTreeSet<ChunkIndex>) -> Option<DiskId> {
         let put_off = self.waiting.iter().filter(|(disk, _)| self.is_put_off(**disk));
         let disk = put_off.max_by_key(|(_, refusal)| refusal.promised).map(|(disk, _)| *disk)?;
@@ -121,7 +122,7 @@ impl GoneBack {
                 own.iter().partition(|chunk| !listed.contains(chunk))
             }
             (_, None) => {
-                // What it has and the map has not was freed since, or moved.
+                // Chunks that the disk has and the map lacks were freed since, or moved.
                 let alone = |chunk: &Chunk| {
                     let others = chunk.holders.iter().any(|holder| trusted.contains(holder));
                     !chunk.is_allocating() && chunk.holders.contains(&disk) && !others

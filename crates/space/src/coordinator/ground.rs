@@ -1,9 +1,9 @@
-//! What the parts that work on copies stand on: the record, the chunk map and the ways to disks, asked together.
+//! The record, the chunk map and the calls to disks, which all parts that work on copies share.
 //!
-//! Invariant: a copy counts if the record has its disk in sync and the chunk map names that disk among the chunk's holders; of no other
-//! copy is anything believed (I5).
+//! Invariant: a copy counts if the record has its disk in sync and the chunk map has that disk among
+//! the chunk's holders. No other copy is trusted (I5).
 
-use super::calls::{Calls, Owner};
+use super::calls::{Calls, Outcome, Owner};
 use super::chunks::Chunks;
 use super::membership::Membership;
 use super::reports::Reports;
@@ -22,8 +22,21 @@ pub(super) struct Ground {
     pub membership: Membership,
     pub chunks: Chunks,
     pub calls: Calls,
-    /// The last one that was given away.
+    /// The last number given to a change.
     pub last_change: ChangeNumber,
+}
+
+impl Owner {
+    /// The chunk whose region epochs are asked for.
+    pub fn asks_regions_of(self) -> Option<ChunkIndex> {
+        match self {
+            Self::Probe(chunk)
+            | Self::Survey(chunk)
+            | Self::BuildRegions(chunk)
+            | Self::ResyncRegions(_, chunk) => Some(chunk),
+            _ => None,
+        }
+    }
 }
 
 impl Ground {
@@ -46,18 +59,36 @@ impl Ground {
             .collect()
     }
 
-    /// A number for a change, which comes after all that were begun before.
+    /// Returns a number for a change, later than those of all changes begun before.
     pub fn next_change(&mut self) -> ChangeNumber {
         self.last_change = self.last_change.next();
         self.last_change
     }
 
-    /// Begins a call; its outcome comes by [`Calls::take_outcome`].
+    /// Begins a call; its outcome comes by [`Self::take_outcome`].
     pub fn call(&mut self, owner: Owner, disk: DiskId, operation: Operation) {
+        if let Some(chunk) = owner.asks_regions_of() {
+            debug_assert!(self.chunks.is_mapped(chunk), "region epochs of {chunk:?}, which is given back");
+            if !Planted::ProbedChunksGivenBack.is_planted() {
+                self.chunks.use_chunk(chunk);
+            }
+        }
         self.calls.call(owner, disk, operation, &self.setting, &self.membership);
     }
 
-    /// Lets copies count no more, which a committed record has marked although calls may wait for them: the disk is not spoken to.
+    /// Takes the outcome of a call.
+    pub fn take_outcome(&mut self) -> Option<Outcome> {
+        let outcome = self.calls.take_outcome()?;
+        if let Some(chunk) = outcome.owner.asks_regions_of()
+            && !Planted::ProbedChunksGivenBack.is_planted()
+        {
+            self.reports.recheck |= self.chunks.release_chunk(chunk);
+        }
+        Some(outcome)
+    }
+
+    /// Stops counting copies that a committed record has marked, and ends the calls that may wait for them,
+    /// since the coordinator does not speak to the disk.
     pub fn give_up_copies(&mut self, disk: DiskId, chunks: &BTreeSet<ChunkIndex>) {
         for (_, chunk) in self.chunks.map.iter_mut().filter(|(index, _)| chunks.contains(index)) {
             chunk.holders.retain(|holder| *holder != disk);
@@ -73,18 +104,18 @@ impl Ground {
         self.calls.connect(disk, &self.setting, &self.membership);
     }
 
-    /// Takes the disk for failed, which does not answer, or answers with errors.
+    /// Notes that the disk failed: it does not answer, or answers with errors.
     pub fn fail_disk(&mut self, disk: DiskId, why: &str) {
         self.calls.fail_disk(disk, why, &self.setting, &mut self.membership, &mut self.reports);
     }
 
-    /// Asks the disk again a little later, whose machine is short of something.
+    /// Asks the disk again a little later, because its machine is short of a resource.
     pub fn pause_disk(&mut self, disk: DiskId, why: &str) {
         self.calls.pause_disk(disk, why, &self.setting, &mut self.reports);
     }
 
-    /// Takes notice of a disk that refuses what other copies have. One whose file cannot grow is not at fault: its machine is short of room, and the disk
-    /// is asked again (D20). Any other has failed.
+    /// Takes notice of a disk that refuses a write that other copies have. A disk whose file cannot grow is
+    /// not at fault: its machine lacks space, and the disk is asked again (D20). Any other disk has failed.
     pub fn refused_by(&mut self, disk: DiskId, error: &StoreError) {
         if *error == StoreError::NoSpace && !Planted::HostExpelsDisk.is_planted() {
             self.pause_disk(disk, &error.to_string());

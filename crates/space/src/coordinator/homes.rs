@@ -1,17 +1,17 @@
-//! How much may be missing at an opening, when the chunks are not known yet: fewer disks than any chunk has copies, or all disks of fewer
-//! nodes than any chunk has copies in.
+//! The disks that may be missing at an opening, before it knows the chunks: fewer disks than any chunk
+//! has copies, or all disks of fewer nodes than any chunk has copies in.
 //!
-//! The record says both, and by which nodes it was counted: a disk that was moved to another node since, or of which the node is not known,
-//! still counts as it did then.
+//! The record has both numbers and the nodes by which they were counted. A disk that moved to another
+//! node since, or whose node is not known, still counts as it did then.
 //!
-//! Invariant: every chunk that a write was acknowledged in has copies in sync on `min_holders` disks, and in `min_homes` of the record's homes
-//! (I5).
+//! Invariant: every chunk with an acknowledged write has copies in sync on `min_holders` disks, and in
+//! `min_homes` of the record's homes (I5).
 
 use super::chunks::Chunks;
 use super::pending_changes::{Change, PendingChanges};
 use crate::planted::Planted;
 pub(super) use crate::takeover::may_miss;
-use cluster::{Home, VolumeRecord};
+use records::{Home, VolumeRecord};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use types::DiskId;
@@ -53,14 +53,15 @@ impl Chunks {
     }
 }
 
-/// Counts the homes by the record that these disks are in; a disk of no home is in none.
+/// Counts the record's homes that these disks are in.
 pub(super) fn homes_of(record: &VolumeRecord, disks: &[DiskId]) -> u8 {
     let in_home = |disk: &DiskId| record.homes.iter().any(|home| home.disks.contains(disk));
     let known = disks.iter().copied().filter(in_home);
     record.homes_of(known).unwrap_or_default().min(usize::from(u8::MAX)) as u8
 }
 
-/// Says in the next record how many copies, and in how many homes, every chunk has at least: by the chunk map if the volume is `serving`.
+/// Writes to the next record the fewest copies of any chunk, and the fewest homes that they are in: by
+/// the chunk map if the volume is `serving`.
 pub(super) fn count_copies(
     record: &VolumeRecord,
     next: &mut VolumeRecord,
@@ -74,7 +75,8 @@ pub(super) fn count_copies(
         next.min_homes = chunks.fewest_homes(next).min(changes.homes_max());
         return;
     }
-    // By what others listed, a disk that went back may be put out or kept whatever the record promises: each chunk has one copy then.
+    // The lists of the other disks may decide on a disk that went back, instead of the numbers in the
+    // record: each chunk is sure of one copy then.
     let by_lists = changes.has(Change::Rewind) || changes.has(Change::Keep);
     let left = changes.disks(Change::Expel).chain(changes.disks(Change::Keep));
     let fewer = left.clone().count().min(usize::from(u8::MAX)) as u8;
@@ -83,7 +85,7 @@ pub(super) fn count_copies(
     );
     let homes = record.homes_of(left).unwrap_or(usize::MAX).min(usize::from(u8::MAX)) as u8;
     next.min_homes = record.min_homes.saturating_sub(homes);
-    // Whatever has copies in a home has one.
+    // A chunk with copies in so many homes has at least as many copies.
     let least = u8::from(by_lists).max(next.min_homes);
     next.min_holders = record.min_holders.saturating_sub(fewer).max(least);
 }

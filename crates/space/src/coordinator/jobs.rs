@@ -1,12 +1,12 @@
-//! Storage jobs: what runs in the background, how fast, and how far it is.
+//! Storage jobs: background work, its speed and its progress.
 //!
-//! Order: copies that may differ are made equal first, then disks that returned are brought back, then missing copies are made,
-//! then chunks are moved. While the volume is in use one region is handled at a time, with a rest after each that is a multiple
-//! of what it took; otherwise several at once. The next step always follows from the record, the chunk map and the disks, so
-//! that a job goes on after a restart where it was.
+//! Order: reconcile copies that may differ, resync disks that returned, make missing copies, move
+//! chunks. While the volume is in use, jobs handle one region at a time, with a rest after each that is
+//! a multiple of the time that it took; otherwise several at once. The next step always follows from
+//! the record, the chunk map and the disks, so that a job continues after a restart.
 //!
-//! Invariant: nothing here is needed to know what is right. Each of these jobs can be given up at any time and planned anew from the
-//! record and the chunk map.
+//! Invariant: no data depends on the state here. Each job can be given up at any time and planned anew
+//! from the record and the chunk map.
 
 use super::Phase;
 use super::allocation::excluded;
@@ -21,8 +21,8 @@ use super::setting::Setting;
 use super::survey::Survey;
 use super::syncing::Syncing;
 use crate::planted::Planted;
-use cluster::JobKind;
 use pool::Move;
+use records::JobKind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use types::{ChunkIndex, DiskId, Monotonic};
@@ -63,12 +63,12 @@ pub(super) struct Jobs {
     build_total: u64,
     /// Chunks may have more copies than wanted: disks came back whose copies had been made elsewhere.
     may_have_surplus: bool,
-    /// Chunks that lack a copy and for which no disk had room when it was last looked.
+    /// Chunks that lack a copy and for which no disk had space at the last plan.
     without_room: u64,
     building_since: Option<Monotonic>,
     /// Kinds that the administrator stopped.
     suspended: BTreeSet<u8>,
-    /// When disks to bring back and copies to make are looked for next.
+    /// Time of the next plan of disks to bring back and copies to make.
     plan_at: Monotonic,
     /// When each stale disk left, or the volume was opened without it.
     absent_since: BTreeMap<DiskId, Monotonic>,
@@ -105,7 +105,7 @@ impl Jobs {
         [planned, paced].into_iter().flatten().min().map(|at| at.max(floor))
     }
 
-    /// Plans what is to be done, and begins as much of it as may run now.
+    /// Plans jobs, and begins as many steps as may run now.
     pub fn drive(&mut self, ground: &mut Ground, operations: &mut Operations, syncing: &mut Syncing) {
         if !ground.setting.serving() {
             return;
@@ -157,7 +157,7 @@ impl Jobs {
         }
     }
 
-    /// Looks, at intervals, for disks to bring back and copies to make.
+    /// Plans, at intervals, the disks to bring back and the copies to make.
     fn plan(&mut self, ground: &mut Ground, operations: &mut Operations, syncing: &mut Syncing) {
         if ground.setting.now < self.plan_at {
             return;
@@ -209,9 +209,9 @@ impl Jobs {
         }
     }
 
-    /// Mirrors whose job is gone. If the record has the disk in sync and does not say that the copy is in the making, it counts: so
-    /// would the next opening find it. Any other is a copy that nobody fills: the record has its disk stale or its copy marked, and
-    /// the jobs that follow from either begin anew.
+    /// Resolves mirrors whose job is gone. If the record has the disk in sync and the copy unmarked, the
+    /// copy counts, as the next opening would find. Any other copy has nobody to fill it: the record has
+    /// its disk stale or the copy marked, and the jobs that follow from either begin anew.
     fn settle_mirrors(&self, ground: &mut Ground) {
         let mut lone = Vec::new();
         for (&index, chunk) in &ground.chunks.map {
@@ -233,7 +233,7 @@ impl Jobs {
         }
     }
 
-    /// Whether a disk may be back soon, so that copying what it has would be in vain.
+    /// Whether a disk may be back soon, so that copying its chunks would be in vain.
     fn may_return(&self, disk: DiskId, ground: &Ground) -> bool {
         if ground.setting.is_retired(disk) || self.is_suspended(JobKind::Resync) {
             return false;
@@ -266,7 +266,7 @@ impl Jobs {
                 holders.iter().partition(|disk| ground.setting.is_retired(**disk));
             let mut excluded = excluded(ground);
             excluded.extend(&gone);
-            // A disk of which a slab of this chunk is still being given back cannot be its new home.
+            // A disk that still gives back a slab of this chunk cannot take a new one.
             let marks = ground.membership.record().building.iter();
             excluded.extend(marks.filter(|mark| mark.1 == index).map(|mark| mark.0));
             let place = pool::place(&ground.chunks.pool.borrow(), 1, &kept, &excluded, pool::Purpose::Repair);
@@ -353,12 +353,14 @@ impl Jobs {
         self.resyncs.resync_joined(disk, ground, operations);
         let record = ground.membership.record();
         if ground.chunks.fewest_holders(record) > record.min_holders {
-            // Until the record says that there are more copies by now, an opening may miss fewer disks than there are copies to do without.
+            // Before the record counts the new copies, an opening may miss fewer disks than the copies would
+            // allow.
             ground.membership.want(Change::Rotate);
         }
     }
 
-    /// Gives up bringing the disk back, which is gone again, or for which the job was stopped: nothing counts on it.
+    /// Gives up the resync of a disk that is gone again, or whose job was stopped: no write relies on the
+    /// disk.
     pub fn abandon_resync(&mut self, disk: DiskId, ground: &mut Ground) {
         self.resyncs.abandon_resync(disk, ground, &mut self.builds);
     }
@@ -387,12 +389,13 @@ impl Jobs {
         self.pace.step_done(operations.foreground_is_busy(), &ground.setting);
     }
 
-    /// Counts chunks that lack a copy, or are to leave a retired disk, and for which no disk of another fault domain has room.
+    /// Counts chunks that lack a copy, or are to leave a retired disk, and for which no disk of another
+    /// fault domain has space.
     pub fn chunks_without_room(&self) -> u64 {
         self.without_room
     }
 
-    /// Looks for work at the next occasion.
+    /// Makes the next drive plan again.
     pub fn plan_soon(&mut self, now: Monotonic) {
         self.plan_at = now;
     }
@@ -431,7 +434,7 @@ impl Jobs {
         self.plan_at = now;
     }
 
-    /// Lists what runs now.
+    /// Lists the running jobs.
     pub fn list(&self, ground: &Ground) -> Vec<JobStatus> {
         let mut jobs = Vec::new();
         let now = ground.setting.now;
@@ -470,7 +473,7 @@ fn must_not_wait(ground: &Ground) -> bool {
     ground.chunks.map.values().any(|chunk| chunk.holders.iter().any(|disk| retired.contains(disk)))
 }
 
-/// Returns chunks with fewer than `copies` that count and are to stay, those with the fewest first.
+/// Returns chunks with fewer than `copies` lasting copies that count, those with the fewest first.
 fn lacking(ground: &Ground, copies: usize) -> Vec<ChunkIndex> {
     let in_sync = &ground.membership.in_sync;
     let retired: BTreeSet<DiskId> = ground.setting.pool.borrow().retired().collect();

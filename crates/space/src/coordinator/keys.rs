@@ -1,8 +1,9 @@
-//! Keys of what is in flight, and what it is called by the parts that only pass it on.
+//! Keys of requests, steps and calls in flight, and the types by which parts pass them on.
 
 use types::{ChunkIndex, DiskId};
 
-/// Declares a key: a number that is never used twice by one coordinator, and cannot be taken for another kind of key.
+/// Declares a key type: numbers that one coordinator never uses twice, and that are not confused with
+/// other kinds of keys.
 macro_rules! key {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -28,31 +29,31 @@ key! {
     OperationKey
 }
 key! {
-    /// One step that makes, or compares, the copies of a region.
+    /// One step that makes the copies of a region equal, or compares them.
     SyncKey
 }
 key! {
-    /// One operation on one disk that somebody waits for.
+    /// One operation on one disk that a part of the coordinator waits for.
     CallKey
 }
 
-/// Who holds or waits for a lock.
+/// The holder of a lock, or of a place in its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Holder {
     Operation(OperationKey),
     Sync(SyncKey),
 }
 
-/// Why the copies of a region are read together.
+/// The reason why the copies of a region are read together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Purpose {
     Reconcile,
     Repair,
-    /// A read of blocks that prove themselves: the newest of all copies is wanted.
+    /// A read of blocks that prove themselves, which wants the newest of all copies.
     Answer,
     Compare,
     Resync(DiskId),
-    /// `moves`: another copy is given up for the new one, which is therefore made from all of them.
+    /// `moves`: the new copy replaces another one, and is therefore made from all of them.
     Build {
         target: DiskId,
         moves: bool,

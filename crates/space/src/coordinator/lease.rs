@@ -1,8 +1,9 @@
-//! Until when this node may answer for its volumes, if several nodes may open one.
+//! The lease by which this node may answer for its volumes, if several nodes may open one.
 //!
-//! A majority of the nodes lets a node answer for a while, counted from when the node *sent* what they heard, and lets it no longer once it
-//! takes the node for dead. A coordinator that opens the volume of a dead node waits that time out before its first answer. So nobody reads
-//! from a cache what another node has changed since. Writes do not depend on it (I2, I3).
+//! A majority of the nodes grants the lease, counted from when the node *sent* the heartbeat that they
+//! heard, and stops once it takes the node for dead. A coordinator that opens the volume of a dead node
+//! waits for that lease to end before its first answer. So no client reads from a cache data that
+//! another node has changed since. Writes do not depend on the lease (I2, I3).
 //!
 //! Invariant: `valid_until` never goes back.
 
@@ -20,7 +21,7 @@ impl Lease {
         setting.config.lease.is_none() || setting.now < self.valid_until || Planted::LeaseSkipped.is_planted()
     }
 
-    /// Notes that answers may be given until then.
+    /// Extends the lease to this time.
     pub fn extend(&mut self, valid_until: Monotonic) {
         self.valid_until = self.valid_until.max(valid_until);
     }

@@ -1,4 +1,4 @@
-//! Ordering of what touches the same blocks: reads together, writes alone, first come first served.
+//! Order of operations on the same blocks: reads together, writes alone, first come first served.
 //!
 //! Locks are kept by region. A lock stays within one region, so that a queue is short and no lock waits for another.
 //!
@@ -29,7 +29,8 @@ pub(super) struct Locks {
 }
 
 impl Locks {
-    /// Asks for a lock; whether it is granted at once. Otherwise [`Locks::unlock`] of another holder says so later.
+    /// Asks for a lock, and returns whether it is granted at once. Otherwise [`Locks::unlock`] of another
+    /// holder returns this holder later.
     pub fn lock(&mut self, holder: Holder, region: u64, range: Range<u64>, exclusive: bool) -> bool {
         let queue = self.regions.entry(region).or_default();
         let mut entry = Entry { holder, range, exclusive, granted: false };
@@ -39,7 +40,7 @@ impl Locks {
         granted
     }
 
-    /// Gives the lock, or the place in the queue, up; returns those whose lock is granted by it.
+    /// Gives up the lock, or the place in the queue. Returns the holders whose lock is granted thereby.
     pub fn unlock(&mut self, holder: Holder, region: u64) -> Vec<Holder> {
         let Some(queue) = self.regions.get_mut(&region) else { return Vec::new() };
         queue.retain(|entry| entry.holder != holder);

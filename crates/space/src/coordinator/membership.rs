@@ -1,7 +1,7 @@
 //! Changing the record: who is in sync, under which epoch.
 //!
 //! One proposal is in flight at a time. It carries everything wanted at that moment, has the next epoch, and is applied by
-//! compare-and-swap with the revision last seen (I2). What becomes of it:
+//! compare-and-swap with the revision last seen (I2). Its outcomes:
 //!
 //! | answer | the record in the state | the coordinator |
 //! |---|---|---|
@@ -26,7 +26,7 @@ use super::pending_changes::{Change, MarkChange, PendingChanges};
 use super::setting::Setting;
 use super::state::{StateRequests, StateToken};
 use crate::planted::Planted;
-use cluster::{Answer, Condition, Provisioning, Record, Resiliency, StaleDisk, VolumeRecord};
+use records::{Answer, Condition, Provisioning, Record, Resiliency, StaleDisk, VolumeRecord};
 use std::collections::BTreeSet;
 use types::{ChunkIndex, DiskId, Epoch, Monotonic, PoolId, VolumeId};
 
@@ -40,7 +40,7 @@ struct Proposal {
     reading: bool,
 }
 
-/// What the other parts say that the next record depends on.
+/// Facts from the other parts that the next record depends on.
 pub(super) struct Facts<'a> {
     pub setting: &'a Setting,
     pub chunks: &'a Chunks,
@@ -67,7 +67,7 @@ impl Draft {
     }
 }
 
-/// What an answer of the cluster state means.
+/// Meaning of the cluster state's answer.
 pub(super) enum Decision {
     /// Nothing yet.
     None,
@@ -82,7 +82,7 @@ pub(super) enum Decision {
 pub(super) struct Membership {
     /// As last committed.
     record: VolumeRecord,
-    /// Its revision in the cluster state.
+    /// The record's revision in the cluster state.
     revision: u64,
     /// The record's disks in sync: every operation asks for some of them.
     pub in_sync: BTreeSet<DiskId>,
@@ -367,7 +367,7 @@ impl Membership {
         (proposal.retry_at, proposal.reading) = (None, false);
     }
 
-    /// Begins the next record: who is in it. What cannot be done yet stays wanted.
+    /// Begins the next record with its members. Changes that are not possible yet stay wanted.
     pub fn draft(&mut self, facts: &Facts<'_>) -> Draft {
         debug_assert!(self.proposal.is_none(), "two proposals at a time (I2)");
         let changes = std::mem::take(&mut self.pending);
@@ -392,13 +392,13 @@ impl Membership {
             wanted.partition(|disk| facts.setting.is_down(*disk));
         for disk in dead.into_iter().chain(others) {
             if !next.in_sync.contains(&disk) {
-                // It was about to join, and did not.
+                // The disk was about to join, and did not.
                 self.members.close_doubts(|doubted| doubted == disk);
                 draft.never_joined.push(disk);
                 continue;
             }
             if draft.changes.has(Change::Keep) {
-                // What is kept counts for less by then.
+                // A disk that is kept counts for fewer chunks by then.
                 self.pending.insert(Change::Expel(disk));
                 continue;
             }
@@ -442,7 +442,7 @@ impl Membership {
                     }
                     fate => {
                         draft.changes.remove(Change::Rewind(disk));
-                        // What is kept of another disk counts by then: this one may not be needed for it.
+                        // Chunks kept of another disk count by then, and may make this disk dispensable.
                         let again = matches!(fate, Fate::Keep { .. }).then_some(Change::Rewind(disk));
                         self.pending.extend(again);
                         continue;
@@ -562,7 +562,7 @@ impl Membership {
         Decision::None
     }
 
-    fn compare_after_conflict(&mut self, found: Option<cluster::Versioned>, setting: &Setting) -> Decision {
+    fn compare_after_conflict(&mut self, found: Option<records::Versioned>, setting: &Setting) -> Decision {
         let Some(proposal) = self.proposal.take() else { return Decision::None };
         let Some(found) = found else { return Decision::Fenced };
         let Ok(record) = VolumeRecord::decode(&self.record.key(), &found.value) else {

@@ -60,7 +60,6 @@ use crate::api::{SpaceCompletion, SpaceError, SpaceRequest, SpaceSize};
 use crate::message::{Request, Response};
 use calls::{Calls, Outcome, Owner};
 use chunks::Chunks;
-use cluster::{JobKind, VolumeRecord};
 use ground::Ground;
 use jobs::Jobs;
 use keys::{Holder, Purpose};
@@ -69,6 +68,7 @@ use opening::{Claim, Opening};
 use operations::Operations;
 use pending_changes::{Change, PendingChanges};
 use pool::{ChunkCopies, Move, PoolView};
+use records::{JobKind, VolumeRecord};
 use reports::{Heard, Next, Reports};
 use setting::{Geometry, Setting};
 use std::cell::RefCell;
@@ -147,7 +147,7 @@ impl Coordinator {
         let blocks = record.size_bytes / BLOCK_BYTES as u64;
         let mut chunks = self.chunks_available(record.resiliency.copies());
         if chunks == 0 {
-            let copies = allocation::copies_while_disks_are_away(&self.ground);
+            let copies = allocation::copies_while_disks_are_out(&self.ground);
             chunks = copies.map_or(0, |copies| self.chunks_available(copies));
         }
         // A volume that was made smaller may still have chunks beyond its end.
@@ -163,8 +163,8 @@ impl Coordinator {
     fn chunks_available(&self, copies: u8) -> u64 {
         let pool = self.ground.chunks.pool.borrow();
         match self.record().provisioning {
-            cluster::Provisioning::Thin => pool.available_chunks(copies),
-            cluster::Provisioning::Fixed => pool.promised_chunks(copies),
+            records::Provisioning::Thin => pool.available_chunks(copies),
+            records::Provisioning::Fixed => pool.promised_chunks(copies),
         }
     }
 
@@ -261,7 +261,7 @@ impl Coordinator {
     }
 
     /// Takes the next request to the cluster state.
-    pub fn poll_state(&mut self) -> Option<(StateToken, cluster::Request)> {
+    pub fn poll_state(&mut self) -> Option<(StateToken, records::Request)> {
         self.ground.membership.requests.poll()
     }
 
@@ -295,7 +295,7 @@ impl Coordinator {
     }
 
     /// Takes the cluster state's answer.
-    pub fn handle_state(&mut self, now: Monotonic, token: StateToken, answer: cluster::Answer) {
+    pub fn handle_state(&mut self, now: Monotonic, token: StateToken, answer: records::Answer) {
         self.advance_time(now);
         match self.opening.state_answered(token, &answer, &mut self.ground) {
             Claim::NotOurs => self.membership_answered(token, answer),
@@ -455,7 +455,7 @@ impl Coordinator {
         self.operations.hedge_late_reads(&mut self.ground); // 6
         loop {
             self.follow_up();
-            while let Some(outcome) = self.ground.calls.take_outcome() {
+            while let Some(outcome) = self.ground.take_outcome() {
                 self.deliver(outcome); // 7
                 self.follow_up();
             }
@@ -560,7 +560,7 @@ impl Coordinator {
     }
 
     /// Takes an answer of the cluster state about the record.
-    fn membership_answered(&mut self, token: StateToken, answer: cluster::Answer) {
+    fn membership_answered(&mut self, token: StateToken, answer: records::Answer) {
         match self.ground.membership.answered(token, answer, &self.ground.setting) {
             Decision::None => {}
             Decision::Committed(changes) => self.adopt(&changes),
@@ -619,12 +619,12 @@ impl Coordinator {
         operations.leaving_decided(ground);
         self.finish_expelled();
         if self.ground.setting.serving() && !self.ground.membership.has_leaving() {
-            // What the disks have promised by the next record is that much newer.
+            // The disks have newer promises then by the time of the next record.
             self.ask_for_promises(self.unpromised());
         }
     }
 
-    /// Waits no longer for expelled disks once all remaining ones have promised the epoch that is without them.
+    /// Releases calls to expelled disks once every remaining disk has promised the new epoch.
     fn finish_expelled(&mut self) {
         if !self.ground.membership.has_leaving() {
             return;

@@ -1,7 +1,9 @@
-//! What a coordinator is told about nodes, if there are several: whose a disk is, which are dead, how long this one may answer.
+//! A coordinator's input about nodes, if there are several: the nodes of disks, the dead nodes, this
+//! node's lease.
 //!
-//! All of it comes from outside, by heartbeats and by the cluster state's changes. It makes things faster, or holds answers back: what is safe
-//! to do is decided by the record and by what disks have promised (I2, I3).
+//! The input comes from outside, by heartbeats and by the cluster state's changes. It makes work
+//! faster, or holds answers back. Safety depends on the record and on the disks' promises alone (I2,
+//! I3).
 
 use super::calls::Owner;
 use super::chunks::ChunkState;
@@ -12,8 +14,8 @@ use super::{Coordinator, LateReads, Phase};
 use crate::api::SpaceError;
 use crate::message::Waiting;
 use crate::planted::Planted;
-use cluster::VolumeRecord;
-use cluster::import::EPOCHS_AHEAD_MAX;
+use records::VolumeRecord;
+use records::import::EPOCHS_AHEAD_MAX;
 use std::time::Duration;
 use types::{DiskId, Epoch, Monotonic, NodeId};
 
@@ -65,7 +67,7 @@ impl Coordinator {
         self.ground.reports.refused_by().filter(|promised| promised.0 > bound)
     }
 
-    /// Nobody answers for the volume any more whom [`Coordinator::claimed`] named.
+    /// Notes that no node that [`Coordinator::claimed`] named answers for the volume any more.
     pub fn permit(&mut self, now: Monotonic) {
         self.advance_time(now);
         self.opening.permit();
@@ -94,7 +96,7 @@ impl Coordinator {
             && !self.jobs.resyncs.is_empty()
     }
 
-    /// Returns what became of reads, by the disk that was asked first.
+    /// Returns counts of late reads, by the disk that was asked first.
     pub fn late_reads(&self) -> impl Iterator<Item = (DiskId, LateReads)> + '_ {
         self.operations.hedges.counts()
     }

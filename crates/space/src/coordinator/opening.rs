@@ -4,16 +4,18 @@
 //! |---|---|
 //! | read the record | the state answers |
 //! | claim it: next epoch, our incarnation | committed; a conflict means that another took it: `Fenced` |
-//! | open sessions: every in-sync disk promises the epoch | all did, or those missing after a while, and at once those of dead nodes, are expelled by a committed record |
-//! | list chunks of all in-sync disks | all did, but for those that went back in time and may have a last copy |
-//! | have the record say what becomes of one of these | committed: connect and list again |
-//! | wait until nobody answers for the volume who did before | the node says so, of all that the record names; or a lease from the claim on is over |
+//! | open sessions: every in-sync disk promises the epoch | all did, or a committed record expels the missing disks: after a while, and at once those of dead nodes |
+//! | list chunks of all in-sync disks | all answered, except disks that went back in time and may have a last copy |
+//! | decide on one of these by the record | committed: connect and list again |
+//! | wait until no earlier owner answers for the volume | the node says so of all nodes that the record names; or a lease from the claim on is over |
 //!
-//! Disks may be missing as long as every chunk surely has another in-sync copy: fewer than the record's `min_holders`, or all of fewer nodes
-//! than its `min_homes`. With more missing, the opening waits for them ("who had the last copy" is never forgotten, I5).
+//! Disks may be missing as long as every chunk surely has another in-sync copy: fewer disks than the
+//! record's `min_holders`, or all disks of fewer nodes than its `min_homes`. With more missing, the
+//! opening waits for them (the record never forgets the disk with the last copy, I5).
 //!
-//! Invariant: the chunk map is complete when the phase becomes `Serving`: every disk of the record's in-sync set has been listed under our
-//! epoch, and every chunk of which copies may differ is among the suspects (I5, I10).
+//! Invariant: the chunk map is complete when the phase becomes `Serving`: every disk of the record's
+//! in-sync set has been listed under our epoch, and every chunk whose copies may differ is among the
+//! suspects (I5, I10).
 
 use super::calls::{Failure, Owner};
 use super::chunks::Chunk;
@@ -28,7 +30,7 @@ use crate::api::SpaceError;
 use crate::message::{Answer, Operation};
 use crate::planted::Planted;
 use crate::takeover::may_answer;
-use cluster::{Condition, Record, VolumeRecord};
+use records::{Condition, Record, VolumeRecord};
 use std::collections::BTreeSet;
 use types::{ChunkIndex, DiskId, Epoch, Monotonic, NodeId, Stamp};
 
@@ -56,9 +58,9 @@ impl Step {
     }
 }
 
-/// What an answer of the cluster state means to the opening.
+/// Meaning of the cluster state's answer to the opening.
 pub(super) enum Claim {
-    /// The answer is another's.
+    /// Answer to another request.
     NotOurs,
     Pending,
     /// The record is ours.
@@ -66,24 +68,25 @@ pub(super) enum Claim {
     Failed(SpaceError),
 }
 
-/// Whom a volume is taken over from.
+/// The node that a volume is taken over from.
 #[derive(Debug, Clone, Default)]
 pub struct Predecessor {
     /// The node that the record must still name, unless it names this one.
     pub owner: Option<NodeId>,
-    /// Nobody knows whether it still answers: a lease is waited out from the claim on. If not, who opens the volume asks about all that the
-    /// record names, and says when it may serve ([`super::Coordinator::permit`]).
+    /// Whether the opening waits for a lease from the claim on, because nobody knows whether that node
+    /// still answers. Otherwise the opener asks about all nodes that the record names, and says when the
+    /// volume may serve ([`super::Coordinator::permit`]).
     pub is_waited_out: bool,
-    /// Holds only as long as the node has not come back: a condition of the claim.
+    /// Condition of the claim that holds only until the node comes back.
     pub fence: Option<Condition>,
 }
 
-/// A claim that is committed, and does not serve before nobody else answers for the volume.
+/// A committed claim, which does not serve while another node may answer for the volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimed {
     /// The nodes that may still answer.
     pub before: Vec<NodeId>,
-    /// When the claim was known to be committed.
+    /// Time at which the claim was known to be committed.
     pub at: Monotonic,
     /// The record's revision with the claim, or a later one.
     pub revision: u64,
@@ -92,14 +95,14 @@ pub struct Claimed {
 pub(super) struct Opening {
     step: Step,
     retry_at: Option<Monotonic>,
-    /// The volume was not closed: copies may differ.
+    /// Whether copies may differ, since the volume was not closed.
     suspect: bool,
-    /// When the claim was answered.
+    /// Time of the answer to the claim.
     claimed_at: Monotonic,
     claimed: Option<Claimed>,
-    /// Nobody else answers for the volume.
+    /// Whether no other node answers for the volume.
     is_permitted: bool,
-    /// Whom the volume is taken over from, if that was decided from what is known of nodes.
+    /// The node that the volume is taken over from, if the state of nodes led to the takeover.
     pub predecessor: Option<Predecessor>,
 }
 
@@ -134,17 +137,17 @@ impl Opening {
         }
     }
 
-    /// The claim, until it is permitted to serve.
+    /// Returns the claim until it is permitted to serve.
     pub fn claimed(&self) -> Option<&Claimed> {
         self.claimed.as_ref().filter(|_| !self.is_permitted)
     }
 
-    /// Nobody else answers for the volume any more.
+    /// Notes that no other node answers for the volume any more.
     pub fn permit(&mut self) {
         self.is_permitted = true;
     }
 
-    /// The disks in sync that the opening waits for.
+    /// Returns the disks in sync that the opening waits for.
     pub fn missing(&self, ground: &Ground) -> Vec<DiskId> {
         let in_sync = ground.membership.record().in_sync.iter().copied();
         let is_connecting = matches!(self.step, Step::Connect { .. });
@@ -172,7 +175,7 @@ impl Opening {
     pub fn state_answered(
         &mut self,
         token: StateToken,
-        answer: &cluster::Answer,
+        answer: &records::Answer,
         ground: &mut Ground,
     ) -> Claim {
         if self.step.token() != Some(token) {
@@ -180,7 +183,7 @@ impl Opening {
         }
         let key = ground.membership.record().key();
         match (self.step.clone(), answer) {
-            (Step::Read { .. }, cluster::Answer::Value(Some(found))) => {
+            (Step::Read { .. }, records::Answer::Value(Some(found))) => {
                 let Ok(record) = VolumeRecord::decode(&key, &found.value) else {
                     return Claim::Failed(SpaceError::Invalid("the volume's record does not parse"));
                 };
@@ -201,14 +204,14 @@ impl Opening {
                 ground.membership.load(record, found.revision);
                 self.claim(proposal, ground);
             }
-            (Step::Read { .. }, cluster::Answer::Value(None)) => {
+            (Step::Read { .. }, records::Answer::Value(None)) => {
                 return Claim::Failed(SpaceError::Invalid("the volume does not exist"));
             }
-            (Step::Claim { proposal, .. }, cluster::Answer::Committed { revision }) => {
+            (Step::Claim { proposal, .. }, records::Answer::Committed { revision }) => {
                 return self.claim_committed(*proposal, *revision, ground);
             }
-            (Step::Claim { proposal, .. }, cluster::Answer::Conflict) => self.read_back(proposal, ground),
-            (Step::ReadBack { proposal, .. }, cluster::Answer::Value(Some(found))) => {
+            (Step::Claim { proposal, .. }, records::Answer::Conflict) => self.read_back(proposal, ground),
+            (Step::ReadBack { proposal, .. }, records::Answer::Value(Some(found))) => {
                 return match VolumeRecord::decode(&key, &found.value) {
                     Ok(record) if record == *proposal => {
                         self.claim_committed(*proposal, found.revision, ground)
@@ -216,7 +219,7 @@ impl Opening {
                     _ => Claim::Failed(SpaceError::Fenced),
                 };
             }
-            (Step::ReadBack { .. }, cluster::Answer::Value(None)) => {
+            (Step::ReadBack { .. }, records::Answer::Value(None)) => {
                 return Claim::Failed(SpaceError::Fenced);
             }
             _ => self.retry_at = Some(ground.setting.now.after(ground.setting.config.state_retry)),
@@ -241,7 +244,7 @@ impl Opening {
         Claim::Claimed
     }
 
-    /// Goes on as far as possible.
+    /// Continues as far as possible.
     pub fn drive(&mut self, ground: &mut Ground, suspects: &mut Suspects) {
         if ground.setting.phase != Phase::Opening {
             return;
@@ -279,10 +282,11 @@ impl Opening {
             let record = ground.membership.record();
             let is_named = record.owner == ground.setting.config.node;
             if !record.before.is_empty() || !record.tried.is_empty() || !is_named {
-                // The record is to say that this is past, and whose the volume is if the server became a node meanwhile.
+                // The record is to drop the earlier owners, and to name this server if it became a node
+                // meanwhile.
                 ground.membership.want(Change::Rotate);
             }
-            // Nodes may have died after their disks had listed what they have.
+            // Nodes may have died after their disks had listed their chunks.
             let in_sync = ground.membership.record().in_sync.iter().copied();
             let dead: Vec<DiskId> = in_sync.filter(|disk| ground.setting.is_down(*disk)).collect();
             for disk in dead {
@@ -310,7 +314,7 @@ impl Opening {
             self.step = Step::List { pending: in_sync };
             return;
         }
-        // Those of a node that is dead are not waited for.
+        // The opening does not wait for disks of dead nodes.
         let all_down = missing.iter().all(|disk| ground.setting.is_down(*disk));
         let patient = !all_down && ground.setting.now.since(since) < ground.setting.config.opening_grace;
         let may_miss = may_miss(ground.membership.record(), missing.iter().chain(&put_off).copied())
@@ -334,7 +338,7 @@ impl Opening {
             return;
         }
         let Ok(Answer::Chunks(entries)) = result else {
-            // The disk left while it listed: begin again with those that remain.
+            // The disk left while it listed: begin again with the remaining ones.
             return self.begin_again(ground, suspects);
         };
         let suspect = self.suspect && !Planted::NoReconcile.is_planted();
@@ -353,7 +357,8 @@ impl Opening {
         self.drive(ground, suspects);
     }
 
-    /// All disks in sync are listed but for those that went back in time: that decides on one of these, unless one that was listed leaves.
+    /// Decides on one disk that went back in time, now that all others in sync are listed, unless one of
+    /// those leaves.
     fn decide_on_gone_back(&mut self, ground: &mut Ground, suspects: &mut Suspects) {
         if ground.membership.is_idle() {
             let known = ground.chunks.map.keys().copied();
@@ -365,7 +370,7 @@ impl Opening {
         self.begin_again(ground, suspects);
     }
 
-    /// Waits for the disks in sync once more, and lists what they have.
+    /// Waits for the disks in sync once more, and lists their chunks again.
     fn begin_again(&mut self, ground: &mut Ground, suspects: &mut Suspects) {
         ground.chunks.map.clear();
         suspects.clear();
@@ -373,7 +378,8 @@ impl Opening {
     }
 
     fn listed(&mut self, ground: &mut Ground, suspects: &mut Suspects) {
-        // Blocks that may differ were written after what is settled and before this opening: one copy alone cannot differ.
+        // Blocks that may differ were written after the settled epoch and before this opening. One copy alone
+        // cannot differ.
         let chunks = &ground.chunks;
         suspects.clear_single_copies(|index| chunks.get(index).map_or(0, |chunk| chunk.holders.len()));
         let now = ground.setting.now;
@@ -383,7 +389,7 @@ impl Opening {
             Some(lease) if is_waited_out => Step::Lease { until: self.claimed_at.after(lease).max(now) },
             Some(_) => Step::Permission,
         };
-        // Something stamped lately is left to be settled, or nothing is.
+        // Unless the volume was closed, the last stamps are still to be settled.
         let record = ground.membership.record();
         let stamp = if self.suspect { record.epoch } else { record.settled };
         ground.membership.begin_stamps(stamp);

@@ -1,4 +1,5 @@
-//! What the volume asks: cut into pieces of one region each, every piece passed through gate, lock and copies.
+//! The volume's requests, cut into pieces of one region each. Every piece passes the gate, the lock and
+//! the copies.
 //!
 //! The gate holds a piece while its chunk is being allocated, given back or probed, while its region may differ between copies,
 //! and while too few copies can be reached. The lock orders pieces that touch the same blocks the same way on all copies. Then
@@ -50,14 +51,14 @@ enum Stage {
     Gated,
     Locking,
     Running(Run),
-    /// A read that is answered with what all copies hold, compared ([`super::syncing`]); without lock.
+    /// A read, without a lock, that waits for the comparison of all copies ([`super::syncing`]).
     Comparing,
 }
 
 /// One piece of a request.
 struct Operation {
     client: ClientKey,
-    /// Its place among the client's pieces.
+    /// Place among the client's pieces.
     part: usize,
     kind: Kind,
     chunk: ChunkIndex,
@@ -75,7 +76,7 @@ impl Operation {
         matches!(self.kind, Kind::Free)
     }
 
-    /// Notes for the disks that are out what they miss.
+    /// Notes the blocks that the disks that are out miss.
     fn note_missed(&self, absences: &mut Absences, geometry: Geometry) {
         match self.kind {
             Kind::Read { .. } => {}
@@ -86,7 +87,7 @@ impl Operation {
         }
     }
 
-    /// What the copies are asked; `number`: of the change, if it is one.
+    /// Returns the request to the copies. `number`: of the change, if the piece is one.
     fn message(&self, volume: VolumeId, number: ChangeNumber) -> Message {
         let lba = Lba(self.lba);
         match &self.kind {
@@ -343,8 +344,8 @@ impl Operations {
         self.clients.next_timeout().into_iter().chain(self.hedges.next_timeout()).min()
     }
 
-    /// Answers requests that waited too long for something that cannot be reached. Pieces at the gate end; pieces with the copies go
-    /// on until all copies agree.
+    /// Fails requests that waited too long for the record or for unreachable disks. Pieces at the gate end;
+    /// pieces with the copies continue until all copies agree.
     pub fn expire_clients(&mut self, ground: &mut Ground) {
         let now = ground.setting.now;
         if !self.clients.is_due(now) {
@@ -364,7 +365,7 @@ impl Operations {
         self.clients.look_again(later);
     }
 
-    /// Returns the operations at the gate of which this is true.
+    /// Returns the operations at the gate that `wanted` selects.
     fn gated_where(&self, wanted: impl Fn(&Operation) -> bool) -> Vec<OperationKey> {
         let gated = self.operations.iter().filter(|(_, operation)| matches!(operation.stage, Stage::Gated));
         gated.filter(|(_, operation)| wanted(operation)).map(|(&key, _)| key).collect()
@@ -408,7 +409,7 @@ impl Operations {
         self.allocation.allocation_undone(index, disk, ground);
     }
 
-    /// Takes the slabs given by disks of which it is decided now whether they leave.
+    /// Takes the slabs of disks that a proposal was to expel, now that the state has decided.
     pub fn leaving_decided(&mut self, ground: &mut Ground) {
         for (index, disk) in self.allocation.take_by_leaving() {
             self.allocated(index, disk, Ok(Answer::Done), ground);
@@ -446,7 +447,7 @@ impl Operations {
 
     fn run_read(&mut self, key: OperationKey, copy: Option<u8>, ground: &mut Ground) {
         let Some(operation) = self.operations.get_mut(&key) else { return };
-        // A reader that looks at each copy by itself has them compared, too.
+        // A reader of each copy in turn has them compared too.
         if copy.is_none_or(|copy| copy == 0) && wants_newest(operation.chunk, ground) {
             return self.compare_first(key, &mut ground.reports);
         }
@@ -462,7 +463,7 @@ impl Operations {
         }
     }
 
-    /// Asks another copy as well for reads that are late.
+    /// Asks a second copy for each late read.
     pub fn hedge_late_reads(&mut self, ground: &mut Ground) {
         while let Some(key) = self.hedges.take_late(ground.setting.now) {
             let Some(operation) = self.operations.get_mut(&key) else { continue };
@@ -478,7 +479,7 @@ impl Operations {
         }
     }
 
-    /// Ends what copies are still asked for the read, if anything is.
+    /// Drops the answers that copies still owe to the read.
     fn end_reading(&mut self, key: OperationKey, ground: &mut Ground) {
         if let Some(Operation { stage: Stage::Running(run), .. }) = self.operations.get(&key) {
             self.hedges.end(key, run.pending(), ground);
@@ -575,13 +576,13 @@ impl Operations {
             Err(Failure::Store(error @ StoreError::Invalid(_))) => {
                 self.finish_operation(key, Err(space_error(error)), ground);
             }
-            // The other copy that was asked answers.
+            // The hedged read still waits for the other copy.
             Ok(_) | Err(Failure::Store(_) | Failure::Gone) if others => {}
             Ok(_) | Err(Failure::Store(_) | Failure::Gone) => self.gate_again(key, ground),
         }
     }
 
-    /// Answers the read from another copy, and has the corrupt one repaired.
+    /// Has the read answered from another copy, and the corrupt one repaired.
     fn read_corrupt(&mut self, key: OperationKey, blocks: u64, ground: &mut Ground) {
         if Planted::ServeCorrupt.is_planted() {
             let zeroes = BufMut::zeroed(blocks as usize * BLOCK_BYTES).freeze();
@@ -591,7 +592,8 @@ impl Operations {
         self.compare_first(key, &mut ground.reports);
     }
 
-    /// Begins to note what the disk misses: a committed record puts it out, and it is still among the holders of its chunks.
+    /// Begins to note the blocks that the disk misses. A committed record expels it, and it is still among
+    /// the holders of its chunks.
     pub fn begin_absence(&mut self, disk: DiskId, ground: &Ground) {
         self.absences.forget(disk);
         if !ground.setting.serving() {
@@ -631,7 +633,7 @@ impl Operations {
             .min()
     }
 
-    /// Whether something was sent to this copy and not answered.
+    /// Whether the copy owes an answer to an operation.
     pub fn is_in_use(&self, index: ChunkIndex, disk: DiskId) -> bool {
         self.running().any(|(_, operation, run)| operation.chunk == index && run.waits_for(disk))
     }
@@ -648,7 +650,7 @@ impl Operations {
         })
     }
 
-    /// Ends everything: requests that wait are answered with `why`.
+    /// Ends all operations, and fails waiting requests with `why`.
     pub fn stop(&mut self, why: &SpaceError) {
         self.operations.clear();
         self.gated.clear();

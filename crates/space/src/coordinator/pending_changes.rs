@@ -1,6 +1,6 @@
 //! Changes of the record that wait to be proposed, or that were.
 
-use cluster::{StaleDisk, VolumeRecord};
+use records::{StaleDisk, VolumeRecord};
 use std::collections::BTreeSet;
 use types::{ChunkIndex, DiskId, Epoch};
 

@@ -1,4 +1,4 @@
-//! What a request is cut into: pieces that each touch blocks of one region, so that a lock is of one region too.
+//! Pieces of a request. Each touches blocks of one region, so that a lock covers one region too.
 
 use super::OVERWRITE_BLOCKS;
 use super::ground::Ground;
@@ -7,14 +7,14 @@ use crate::api::{SpaceError, SpaceRequest};
 use store::api::WriteClass;
 use types::BLOCK_BYTES;
 
-/// A piece of a request before it is one: blocks of one region, or one whole chunk that is discarded.
+/// A piece of a request that is not begun yet: blocks of one region, or one whole chunk to discard.
 pub(super) struct Piece {
     pub lba: u64,
     pub blocks: u64,
     pub whole_chunk: bool,
 }
 
-/// Returns first block and number of blocks that the request is about.
+/// Returns the first block of the request and the number of blocks.
 pub(super) fn range(request: &SpaceRequest) -> (u64, u64) {
     match request {
         SpaceRequest::Read { lba, blocks, .. } => (lba.0, u64::from(*blocks)),
@@ -23,7 +23,7 @@ pub(super) fn range(request: &SpaceRequest) -> (u64, u64) {
     }
 }
 
-/// Says what is wrong with a request that is not even begun.
+/// Returns the error of a request that must not begin.
 pub(super) fn refuse(request: &SpaceRequest, ground: &Ground) -> Option<SpaceError> {
     let (lba, blocks) = range(request);
     if let SpaceRequest::Write { data, class, .. } = request {
@@ -43,7 +43,8 @@ pub(super) fn refuse(request: &SpaceRequest, ground: &Ground) -> Option<SpaceErr
     None
 }
 
-/// Cuts a request into pieces of one region each; whole chunks that are discarded, into a chunk each.
+/// Cuts a request into pieces of one region each, and a discard of whole chunks into pieces of one
+/// chunk each.
 pub(super) fn cut(lba: u64, blocks: u64, discards: bool, geometry: Geometry) -> Vec<Piece> {
     let (mut at, end, chunk_blocks) = (lba, lba + blocks, geometry.chunk_blocks);
     let mut pieces = Vec::new();

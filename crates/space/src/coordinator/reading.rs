@@ -1,29 +1,34 @@
 //! Which copy a read goes to, and when another one is asked as well.
 //!
-//! If disks of other nodes are among the copies, a read that takes longer than nearly all do is *late*: another copy in sync is asked too, the
-//! first good answer wins, and the other one is thrown away when it comes. A disk that is late again and again is left alone for a while, as long as
-//! there are other copies, so that one that is slow for long costs a late read now and then, and not half of them.
+//! If disks of other nodes are among the copies, a read that takes longer than nearly all others is
+//! *late*: the coordinator asks another in-sync copy too, the first good answer wins, and the other
+//! answer is dropped. A disk that is late several times in a row rests for a while if there are other
+//! copies, so that a disk that stays slow makes a read late now and then, and not half of them.
 //!
 //! | | |
 //! |---|---|
-//! | late | after as long as 99 of 100 reads of the quickest of the chunk's copies took in the last seconds, and 5 ms at least; counted from when the request left for the disk, since what it waited for before says nothing of that. One that has not left after 100 ms is late, too, and no disk is blamed |
-//! | asked twice | at most one read in 50, and 5 more at once: a cluster that is slow as a whole must not be given twice the load |
-//! | left alone | when three in a row were late, each asked after the one before was: for a second, and for twice as long each time that the next read is late again, up to 32 s |
+//! | late | after the 99th percentile of the last seconds' reads of the chunk's quickest copy, and 5 ms at least; counted from when the request left for the disk, since a wait before that says nothing about the disk. A request that has not left after 100 ms is late too, and no disk is blamed |
+//! | asked twice | at most one read in 50, and 5 more at once: a cluster that is slow as a whole must not get twice the load |
+//! | at rest | when three reads in a row were late, each sent after the one before was late: for 1 s, and for twice as long each time that the next read is late again, up to 32 s |
 //!
 //! # Why the second answer is as good as the first
 //!
-//! A read holds the shared lock of its blocks from before the first copy is asked until it ends. So no write, discard or step that makes copies equal
-//! begins on these blocks meanwhile, and none was under way when the lock was granted: every acknowledged write of them had been answered by every
-//! copy in sync (I1). The region was passed at the gate as one whose copies agree, and none becomes doubtful while the volume is served. So any copy
-//! that is in sync from when it is asked until it answers holds what the first one holds (I10); which of them is read was always a question of load.
-//! A copy that leaves ends its calls, so that its answer is taken by nobody. That the copy counts and that the region is not in doubt
-//! is looked at when it is asked, and that it still counts when it answers. A copy in the making never counts. Blocks that prove themselves are read from all
-//! copies anyway, and a read of one certain copy is that copy's alone. Neither is asked twice.
+//! A read holds the shared lock of its blocks from before it asks the first copy until it ends. So no
+//! write, discard or sync of copies begins on these blocks meanwhile, and none was in progress when the
+//! lock was granted: every in-sync copy had answered every acknowledged write of them (I1). The gate
+//! passed the region as one whose copies agree, and no region becomes doubtful while the volume is
+//! served. So any copy that is in sync from its request to its answer holds the same as the first one
+//! (I10), and load alone decides which of them is read. A copy that leaves ends its calls, so its
+//! answer is dropped. The coordinator checks that the copy counts and that the region is not in doubt
+//! when it sends the request, and that the copy still counts when the answer comes. A copy in the
+//! making never counts. Blocks that prove themselves are read from all copies anyway, and a read of one
+//! particular copy belongs to that copy alone: neither is asked twice.
 //!
 //! Writes go to all copies: there is no other one to ask.
 //!
-//! The answer that lost is awaited by nobody ([`Owner::Nobody`]), but a disk that never gives it fails as with any call, and if it tells of a bad block
-//! the region is repaired as if it had won ([`super::syncing::Syncing::lost_answered`]).
+//! Nobody waits for the losing answer ([`Owner::Nobody`]), but a disk that never sends it fails as with
+//! any call, and if it reports a bad block the region is repaired as if that answer had won
+//! ([`super::syncing::Syncing::lost_answered`]).
 
 use super::calls::Owner;
 use super::ground::Ground;
@@ -41,30 +46,31 @@ use types::{ChunkIndex, DiskId, LatencyHistogram, Monotonic};
 const LATE_LEAST: Duration = Duration::from_millis(5);
 /// That time before enough reads were measured: ten times what a spinning disk takes.
 const LATE_UNMEASURED: Duration = Duration::from_millis(100);
-/// A read that has not left for its disk is late after so long: longer than what is under way to one peer takes over a line of 10 Gbit/s.
+/// Time after which a read that has not left for its disk is late: longer than the bytes in flight to
+/// one node take over a connection of 10 Gbit/s.
 const LATE_WAITING: Duration = Duration::from_millis(100);
-/// Reads of a disk that make a measure.
+/// Reads of a disk that suffice for a percentile.
 const MEASURED_LEAST: u64 = 20;
-/// A measure is of between one and two of these.
+/// Length of a stretch. A percentile covers between one and two stretches.
 const MEASURED_FOR: Duration = Duration::from_secs(4);
-/// What 99 of 100 reads took is reckoned so often: each read asks for it.
+/// Time for which a computed percentile is used again, since each read asks for one.
 const RECKONED_FOR: Duration = Duration::from_millis(100);
-/// A read that is asked twice spends so much, of which each read gives one back.
+/// Credit that a second request costs. Each read returns one unit.
 const HEDGE_COST: u32 = 50;
 const SPENT_MAX: u32 = 5 * HEDGE_COST;
-/// A disk is left alone when it was late so many times in a row: one in 100 is late by what the word means.
+/// Late reads in a row after which a disk rests: one read in 100 is late by definition.
 const LATE_IN_A_ROW: u32 = 3;
-/// How long a disk is left alone, at first and at most.
+/// Time for which a disk rests, at first and at most.
 const REST: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(32));
 
-/// What became of reads that one disk was the first to be asked for, since the volume was opened.
+/// Counts of late reads that one disk was asked for first, since the volume was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LateReads {
-    /// It took longer than nearly all reads do.
+    /// Reads that took longer than nearly all others.
     pub late: u64,
-    /// Of these: another copy was asked as well.
+    /// Late reads for which another copy was asked as well.
     pub hedged: u64,
-    /// Of these: the other copy's answer was the first good one.
+    /// Hedged reads of which the other copy's answer was the first good one.
     pub won: u64,
 }
 
@@ -76,19 +82,20 @@ impl AddAssign for LateReads {
     }
 }
 
-/// How a disk answers reads.
+/// Latency profile of a disk's reads.
 #[derive(Default)]
 struct Manner {
-    /// Times of the present stretch, and of the one before.
+    /// Latencies in the present stretch, and in the one before.
     times: (LatencyHistogram, LatencyHistogram),
     stretch_until: Monotonic,
-    /// A time within which 99 of 100 of these were answered, as it was reckoned last, and until when that is good enough.
+    /// The 99th percentile as last computed, in use until `usual_until`.
     usual: Option<Duration>,
     usual_until: Monotonic,
-    /// Reads that were late since the last one that was not, each asked after the one before was late; and when the last was.
+    /// Late reads since the last prompt one, each sent after the one before was late; the last of them at
+    /// `late_at`.
     late_in_a_row: u32,
     late_at: Monotonic,
-    /// Left alone until then, and for how long.
+    /// End of the present rest, and its length.
     rests_until: Monotonic,
     rest: Duration,
     counts: LateReads,
@@ -111,7 +118,7 @@ impl Manner {
         self.times.0.record(taken);
     }
 
-    /// A time within which 99 of 100 reads were answered.
+    /// Returns the 99th percentile of read latencies.
     fn usual(&mut self, now: Monotonic) -> Option<Duration> {
         if now >= self.usual_until {
             self.advance(now);
@@ -134,11 +141,11 @@ impl Manner {
         counted.find(|(_, below)| *below * 100 >= count * 99)?.0
     }
 
-    /// A read was not answered in time.
+    /// Notes that a read was late.
     fn note_late(&mut self, asked_at: Monotonic, now: Monotonic) {
         self.counts.late += 1;
         self.record(now.since(asked_at), now);
-        // Reads that were under way together are late together: that is one time.
+        // Reads in flight together are late together: they count once.
         if asked_at < self.late_at || self.rests_until > now {
             return;
         }
@@ -150,7 +157,7 @@ impl Manner {
         }
     }
 
-    /// A read was answered in time.
+    /// Notes that a read was answered in time.
     fn note_prompt(&mut self) {
         (self.late_in_a_row, self.rest) = (0, Duration::ZERO);
     }
@@ -160,26 +167,26 @@ impl Manner {
 struct Watch {
     chunk: ChunkIndex,
     first: DiskId,
-    /// When it left for the first, as far as is known.
+    /// Time at which the request left for `first`, as far as known.
     asked_at: Monotonic,
-    /// It waits on this side, behind others, and has not left.
+    /// Whether the request still waits on this node, behind others.
     waits: bool,
-    /// After that time at the disk it is late.
+    /// Time at the disk after which the read is late.
     late_after: Duration,
-    /// None: it is late, and was counted so.
+    /// Time at which the read becomes late. `None`: it is late, and was counted.
     late_at: Option<Monotonic>,
     second: Option<(DiskId, Monotonic)>,
 }
 
-/// Reads with copies of which one is another node's, and how disks answer them.
+/// Reads of chunks with a copy on another node, and the latencies of disks.
 ///
-/// Invariant: `due` has each watched read that is not late, at the time when it will be.
+/// Invariant: `due` has each watched read that is not late, at the time at which it becomes late.
 #[derive(Default)]
 pub(super) struct Hedges {
     watched: BTreeMap<OperationKey, Watch>,
     due: BTreeSet<(Monotonic, OperationKey)>,
     disks: BTreeMap<DiskId, Manner>,
-    /// What reads that were asked twice have spent and others have not given back.
+    /// Credit that hedged reads have spent and later reads have not returned.
     spent: u32,
 }
 
@@ -188,17 +195,17 @@ impl Hedges {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Returns what became of reads, by the disk that was asked first.
+    /// Returns counts of late reads, by the disk that was asked first.
     pub fn counts(&self) -> impl Iterator<Item = (DiskId, LateReads)> + '_ {
         self.disks.iter().map(|(disk, manner)| (*disk, manner.counts))
     }
 
-    /// Whether the disk was late, and is better left alone.
+    /// Whether the disk rests, having been late.
     fn rests(&self, disk: DiskId, now: Monotonic) -> bool {
         self.disks.get(&disk).is_some_and(|manner| manner.rests_until > now)
     }
 
-    /// A read was sent to a copy that it was not bound to.
+    /// Watches a read that went to a copy of the coordinator's choice.
     pub fn begin(&mut self, key: OperationKey, chunk: ChunkIndex, first: DiskId, ground: &Ground) {
         if !ground.setting.pool.borrow().has_remote() {
             return;
@@ -218,7 +225,8 @@ impl Hedges {
         self.watched.insert(key, watch);
     }
 
-    /// The request to the first copy, or the second, waits for its turn, or leaves after it has waited: its disk's time begins then.
+    /// Notes that the request to the first or second copy waits for its turn, or leaves after a wait: its
+    /// disk's time begins then.
     pub fn note_waiting(&mut self, key: OperationKey, waiting: &Waiting, now: Monotonic) {
         let Some(watch) = self.watched.get_mut(&key) else { return };
         if let Some((second, asked_at)) = &mut watch.second
@@ -238,7 +246,7 @@ impl Hedges {
         }
     }
 
-    /// Takes a read that is late from now on.
+    /// Takes a read that becomes late now.
     pub fn take_late(&mut self, now: Monotonic) -> Option<OperationKey> {
         let &(at, key) = self.due.first().filter(|(at, _)| *at <= now)?;
         self.due.remove(&(at, key));
@@ -254,7 +262,7 @@ impl Hedges {
         Some(key)
     }
 
-    /// Chooses the copy that a late read is asked of as well, if one may be.
+    /// Chooses a second copy for a late read, if the credit allows one.
     pub fn choose_second(&mut self, key: OperationKey, ground: &Ground) -> Option<DiskId> {
         let now = ground.setting.now;
         let watch = self.watched.get(&key).filter(|watch| watch.second.is_none())?;
@@ -280,14 +288,14 @@ impl Hedges {
         Some(second)
     }
 
-    /// Whether the disk's answer may be taken: that of a second copy only if it still counts.
+    /// Whether the disk's answer may be used. A second copy's may be only if that copy still counts.
     pub fn may_answer(&self, key: OperationKey, disk: DiskId, ground: &Ground) -> bool {
         let Some(watch) = self.watched.get(&key) else { return true };
         let is_second = watch.second.is_some_and(|(second, _)| second == disk);
         !is_second || Planted::HedgeStaleCopy.is_planted() || ground.holders_of(watch.chunk).contains(&disk)
     }
 
-    /// The read was answered by this disk.
+    /// Notes that this disk answered the read.
     pub fn answered(&mut self, key: OperationKey, disk: DiskId, now: Monotonic) {
         let Some(watch) = self.watched.get(&key) else { return };
         let asked_at = match watch.second {
@@ -304,7 +312,7 @@ impl Hedges {
         }
     }
 
-    /// The read is over, or begins again: what copies still answer that have not is thrown away.
+    /// Stops watching a read that is over or begins again, and drops the answers still to come.
     pub fn end(&mut self, key: OperationKey, pending: &[DiskId], ground: &mut Ground) {
         for disk in pending {
             ground.calls.disown(Owner::Operation(key), *disk);
@@ -321,13 +329,13 @@ impl Hedges {
     }
 }
 
-/// Tells whether one copy alone cannot be trusted to have the last that was written, and there are others.
+/// Tells whether one copy alone may lack the last write, and there are others.
 pub(super) fn wants_newest(index: ChunkIndex, ground: &Ground) -> bool {
     let open = |disk: &&DiskId| ground.calls.is_open(**disk);
     ground.chunks.is_append(index) && ground.holders_of(index).iter().filter(open).count() > 1
 }
 
-/// Chooses a reachable in-sync copy. `copy`: the one that it has to be.
+/// Chooses a reachable in-sync copy. `copy`: the place of the only one to choose from.
 pub(super) fn choose_copy(
     index: ChunkIndex,
     lba: u64,
@@ -354,7 +362,7 @@ pub(super) fn choose_copy(
     choose_by_load(lba, copies.iter().map(|disk| (*disk, ground.calls.load(*disk))))
 }
 
-/// Leaves only the better ones, if there are any.
+/// Keeps only the better disks, if there are any.
 fn prefer(disks: &mut SmallVec<[DiskId; 3]>, is_better: impl Fn(DiskId) -> bool) {
     let better: SmallVec<[DiskId; 3]> = disks.iter().copied().filter(|disk| is_better(*disk)).collect();
     if !better.is_empty() {

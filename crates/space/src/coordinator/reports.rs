@@ -1,7 +1,7 @@
-//! What a part leaves to others: events for the operator, and what another part has to do next.
+//! Mailbox of the parts: events for the operator, and work for other parts.
 //!
-//! Parts are called from the coordinator downwards: one that finds work for a part above itself, or for one beside it, leaves a
-//! [`Next`] here. The coordinator hands that on before it takes anything else in.
+//! Calls go from the coordinator downwards. A part that finds work for one above or beside itself
+//! leaves a [`Next`] here, and the coordinator hands it on before it takes any other input.
 //!
 //! Invariant: when the coordinator has settled down, `next` is empty.
 
@@ -16,18 +16,18 @@ const EVENTS_MAX: usize = 1024;
 /// Work that one part found for another.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// A lock was granted to one that waited for it.
+    /// A waiting holder got its lock.
     Granted(Holder),
-    /// The read wants to be answered with what the copies hold, compared. It keeps its lock and its chunk until the comparison has
-    /// asked for its own.
+    /// The read wants an answer from the comparison of all copies. It keeps its lock and its chunk until
+    /// the comparison has asked for its own.
     Compare { operation: OperationKey, chunk: ChunkIndex, lba: u64, blocks: u64 },
-    /// The region of this block may differ between copies and is wanted.
+    /// An operation wants the region of this block, which may differ between copies.
     Reconcile(ChunkIndex, u64),
-    /// The chunk is given back: a copy of it that is being made would outlive it.
+    /// The chunk is being given back: a copy in the making would outlive it.
     Close(ChunkIndex),
     /// A step on a region has ended.
     Synced(Synced),
-    /// The disk failed, and nothing acknowledged depends on it: what is being copied to it is given up.
+    /// The disk failed, and no acknowledged write depends on it: the copies to it are given up.
     Abandon(DiskId),
 }
 
@@ -43,7 +43,7 @@ pub(super) enum Heard {
 pub(super) struct Reports {
     events: VecDeque<Event>,
     pub counters: Counters,
-    /// Something changed that gated operations may have waited for.
+    /// Whether something changed that gated operations may have waited for.
     pub recheck: bool,
     next: VecDeque<Next>,
     /// The promise by which a disk refused this coordinator.
@@ -52,7 +52,7 @@ pub(super) struct Reports {
 
 impl Reports {
     pub fn emit(&mut self, event: Event) {
-        // Nobody may be listening: the newest events are the ones worth keeping.
+        // If nobody listens, the newest events are the ones worth keeping.
         if self.events.len() >= EVENTS_MAX {
             self.events.pop_front();
         }
@@ -83,7 +83,7 @@ impl Reports {
         self.next.pop_front()
     }
 
-    /// Forgets the work that was left: there is nobody to do it any more.
+    /// Forgets the work that was left: no part will do it any more.
     pub fn drop_work(&mut self) {
         self.next.clear();
         self.recheck = false;

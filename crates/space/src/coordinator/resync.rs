@@ -3,18 +3,20 @@
 //! | step | ends when |
 //! |---|---|
 //! | list the disk's chunks | it answered |
-//! | mirror: the disk is sent every write to its chunks from here on | the writes that began before are done |
+//! | mirror: the disk gets every write to its chunks from here on | the writes that began before are done |
 //! | give back slabs of chunks that were freed, or that have enough copies elsewhere | done |
 //! | copy, chunk by chunk, the regions that the disk may have missed | each is copied, read back and compared |
 //! | join: the record says that the disk is in sync | committed |
 //!
-//! A region was missed if the source's epoch is not lower than the one the disk left in; if the disk's own is not (it
-//! may hold a write that was never acknowledged and that the others do not have); or if the source was never written and
-//! the disk was (the chunk was freed and allocated anew meanwhile). When the disk fails on the way, or the coordinator does,
-//! it begins again: `since` in the record is unchanged, and regions that are equal already are not written again.
+//! A region was missed if the source's epoch is not lower than the one the disk left in; if the disk's
+//! own is not (it may hold a write that was never acknowledged and that the others do not have); or if
+//! the source was never written and the disk was (the chunk was freed and allocated anew meanwhile). If
+//! the disk or the coordinator fails on the way, the resync begins again: `since` in the record is
+//! unchanged, and regions that are equal already are not written again.
 //!
-//! Invariant: the disk is wanted in sync (`Joining`) only when every region of every chunk that is kept was copied, read back and compared
-//! after the disk had begun to be sent all writes (I4, I5).
+//! Invariant: the resync wants the disk in sync (`Joining`) only when every region that the disk may
+//! have missed, of every chunk that it keeps, was copied, read back and compared after the disk had
+//! begun to get all writes (I4, I5).
 
 use super::Event;
 use super::building::Builds;
@@ -34,7 +36,7 @@ use types::{ChunkIndex, DiskId, Epoch, Monotonic, Stamp};
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
     Listing,
-    /// These writes began before the disk was mirrored to.
+    /// Waiting for writes that began before the disk was mirrored to.
     Draining(BTreeSet<OperationKey>),
     Freeing(BTreeSet<ChunkIndex>),
     Copying,
@@ -57,7 +59,7 @@ pub(super) struct Resync {
     comparing: Option<Comparing>,
     /// First blocks of regions to be copied.
     regions: VecDeque<(ChunkIndex, u64)>,
-    /// Steps under way: those of a resync that was given up are not counted.
+    /// Steps in progress of this resync. Those of a resync that was given up do not count.
     in_flight: BTreeSet<SyncKey>,
     pub done_bytes: u64,
     pub total_bytes: u64,
@@ -74,7 +76,7 @@ impl Resync {
     }
 }
 
-/// Regions whose copying is prepared at most, before more chunks are compared: of the largest chunk, a quarter.
+/// Regions queued for copying at most before another chunk is compared: a quarter of the largest chunk.
 const REGIONS_AHEAD: usize = 64;
 
 #[derive(Default)]
@@ -162,7 +164,7 @@ impl Resyncs {
         self.drive_resync(disk, ground, operations);
     }
 
-    /// Goes on as far as possible without copying.
+    /// Continues as far as possible without copying.
     pub fn drive_resync(&mut self, disk: DiskId, ground: &mut Ground, operations: &Operations) {
         let Some(resync) = self.0.get_mut(&disk) else { return };
         if let Step::Draining(writes) = &mut resync.step {
@@ -222,8 +224,11 @@ impl Resyncs {
             resync.comparing = Some(Comparing { chunk, source: None, target: None, asked: false });
         }
         let Some(Comparing { chunk, asked: false, .. }) = resync.comparing else { return };
-        // Copies that may differ are no source; a chunk that was freed meanwhile needs nothing.
+        // Copies that may differ are no source. A chunk that is being freed waits for that.
         if operations.suspects.is_unclean(chunk) {
+            return;
+        }
+        if ground.chunks.get(chunk).is_some_and(|known| !known.is_mapped()) {
             return;
         }
         let source = ground.holders_of(chunk).first().copied();
@@ -299,7 +304,7 @@ impl Resyncs {
         self.drive_resync(target, ground, operations);
     }
 
-    /// Begins to copy up to `slots` regions; says how many.
+    /// Begins to copy up to `slots` regions, and returns how many.
     pub fn copy_missed(
         &mut self,
         disk: DiskId,
@@ -366,7 +371,8 @@ impl Resyncs {
         ground.reports.emit(Event::DiskJoined { disk });
     }
 
-    /// Gives up bringing the disk back, which is gone again, or for which the job was stopped: nothing counts on it.
+    /// Gives up the resync of a disk that is gone again, or whose job was stopped: no write relies on the
+    /// disk.
     pub fn abandon_resync(&mut self, disk: DiskId, ground: &mut Ground, builds: &mut Builds) {
         if ground.membership.is_required(disk) || self.0.remove(&disk).is_none() {
             return;

@@ -1,7 +1,8 @@
-//! One piece with the copies: who was sent it, who answered, and what follows.
+//! One piece with the copies: the disks that got it, their answers, and the decision.
 //!
-//! A write goes to every in-sync copy, and to every copy in the making. It is done when each has answered or has left by a
-//! committed record, and at least `min_copies` that are in sync have it (I1, I2).
+//! A write goes to every in-sync copy, and to every copy in the making. The write is done when each has
+//! answered or has left by a committed record, and at least `min_copies` that are in sync have it (I1,
+//! I2).
 //!
 //! | the copies say | the piece |
 //! |---|---|
@@ -10,13 +11,14 @@
 //! | some done, some refuse | those that refused have failed as disks; it waits until they are out |
 //! | left: fewer than `min_copies` | `Unavailable`: the copies that are left agree |
 //!
-//! A read goes to the copy that its part of the volume is read from as long as that is about as busy as the others, so that no two disks
-//! cache the same; else to the least busy one in sync. When that copy is corrupt, all are read, the read is answered from those
-//! that are intact, and the corrupt ones are repaired (I6). Blocks that prove themselves are read from all copies to begin with: an
-//! intact one may be older than another.
+//! A read goes to the copy that serves its part of the volume while that copy is about as busy as the
+//! others, so that no two disks cache the same blocks; else to the least busy copy in sync. If the copy
+//! is corrupt, all copies are read, an intact one answers, and the corrupt ones are repaired (I6).
+//! Blocks that prove themselves are read from all copies to begin with: an intact one may be older than
+//! another.
 //!
-//! Invariant: a write ends as done only when every copy that counts has acknowledged it (I1); a copy that has not is either pending, or out
-//! of the in-sync set by a committed record (I2).
+//! Invariant: a write ends as done only when every copy that counts has acknowledged it (I1). A copy
+//! that has not is either pending, or out of the in-sync set by a committed record (I2).
 
 use super::calls::Failure;
 use crate::api::SpaceError;
@@ -26,29 +28,30 @@ use smallvec::SmallVec;
 use store::api::StoreError;
 use types::{DiskId, Stamp};
 
-/// Blocks from a multiple of this on that are read from one copy: those that a page of a store's metadata tells of, and more.
+/// Blocks, from a multiple of this on, that one copy serves: at least those that one page of a store's
+/// metadata describes.
 const READ_TOGETHER_BLOCKS: u64 = 1024;
 
 /// The state of a piece with the copies.
 pub(super) struct Run {
-    /// The epoch a write was first sent under, and its number.
+    /// Epoch under which the write was first sent, and its number.
     pub stamp: Stamp,
     pending: SmallVec<[DiskId; 3]>,
     acknowledged: SmallVec<[DiskId; 3]>,
     refused: SmallVec<[(DiskId, StoreError); 1]>,
 }
 
-/// What follows from the answers of the copies; see the table above.
+/// The decision by the answers of the copies; see the table above.
 pub(super) enum Verdict {
-    /// Some have not answered.
+    /// Some copies have not answered.
     Pending,
-    /// All refuse without effect.
+    /// All copies refuse without effect.
     Refused(StoreError),
-    /// These refuse what others have done: they have failed as disks, and are sent the write again.
+    /// These disks refuse a write that others have done: they have failed, and get the write again.
     Differ(SmallVec<[(DiskId, StoreError); 1]>),
-    /// These came to count meanwhile, and are sent the write now.
+    /// These copies came to count meanwhile, and get the write now.
     Missing(SmallVec<[DiskId; 3]>),
-    /// Every copy that counts has it.
+    /// Every copy that counts has the write.
     Done,
 }
 
@@ -61,18 +64,18 @@ impl Run {
         self.pending.contains(&disk)
     }
 
-    /// The copies that have not answered.
+    /// Returns the copies that have not answered.
     pub fn pending(&self) -> &[DiskId] {
         &self.pending
     }
 
-    /// Notes that another copy is asked for a read.
+    /// Notes that a read goes to another copy too.
     pub fn ask_also(&mut self, disk: DiskId) {
         debug_assert!(!self.pending.contains(&disk), "{disk} is asked twice");
         self.pending.push(disk);
     }
 
-    /// Notes that nothing more comes from the disk; whether others are pending.
+    /// Notes that the disk's part is over. Returns whether others are pending.
     pub fn ended_at(&mut self, disk: DiskId) -> bool {
         self.pending.retain(|pending| *pending != disk);
         !self.pending.is_empty()
@@ -87,7 +90,7 @@ impl Run {
         holders.iter().all(|disk| self.acknowledged.contains(disk))
     }
 
-    /// Takes a disk's answer, or that it is out of the in-sync set.
+    /// Takes a disk's answer, or the news that it is out of the in-sync set.
     pub fn answered(&mut self, disk: DiskId, result: Result<Answer, Failure>) {
         self.pending.retain(|pending| *pending != disk);
         match result {
@@ -97,7 +100,7 @@ impl Run {
         }
     }
 
-    /// Decides a write of which `holders` are the copies that count now. Disks that are sent it again are pending again.
+    /// Decides a write whose copies that count now are `holders`. Disks that get it again are pending again.
     pub fn conclude(&mut self, holders: &[DiskId]) -> Verdict {
         if !self.pending.is_empty() {
             return Verdict::Pending;
@@ -137,7 +140,8 @@ pub(super) fn space_error(error: StoreError) -> SpaceError {
     }
 }
 
-/// Returns the copy that the block is read from, if that has no more than half as many calls again under way as the least busy one.
+/// Returns the copy that serves the block if it has at most half as many calls again in flight as the
+/// least busy copy; else the latter.
 pub(super) fn choose_by_load<D: Copy>(lba: u64, copies: impl Iterator<Item = (D, u32)>) -> Option<D> {
     let mut copies: SmallVec<[(D, u32); 3]> = copies.collect();
     let own = (lba / READ_TOGETHER_BLOCKS).checked_rem(copies.len() as u64)? as usize;

@@ -1,4 +1,4 @@
-//! What all parts of a coordinator go by, and none of them changes: which volume, its geometry, the time.
+//! The context of a coordinator's parts, which none of them changes: the volume, its geometry, the time.
 
 use super::{Config, Phase, REGION_BLOCKS};
 use crate::planted::Planted;
@@ -15,13 +15,13 @@ pub(super) struct Setting {
     pub geometry: Geometry,
     /// The table of disks, shared with the other volumes.
     pub pool: Rc<RefCell<PoolView>>,
-    /// The time as it was last brought; never goes back.
+    /// Present time of the coordinator; never goes back.
     pub now: Monotonic,
     pub phase: Phase,
 }
 
 impl Setting {
-    /// Whether the chunk map is complete, and requests are done.
+    /// Whether the chunk map is complete and the coordinator runs requests.
     pub fn serving(&self) -> bool {
         matches!(self.phase, Phase::Serving | Phase::Closing)
     }
@@ -47,13 +47,13 @@ impl Setting {
         self.pool.borrow().disk(disk).is_some_and(|disk| disk.is_given_up)
     }
 
-    /// Whether nothing is asked of disks or of the cluster state any more.
+    /// Whether the coordinator sends no more requests to disks or to the cluster state.
     pub fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Stopped(_) | Phase::Closed)
     }
 }
 
-/// How the address space is cut. Every block belongs to one chunk, and to one region of it.
+/// The division of the address space. Every block belongs to one chunk, and to one region of that chunk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Geometry {
     pub chunk_blocks: u64,

@@ -1,9 +1,9 @@
 //! Requests to the cluster state on their way.
 
-use cluster::{Condition, Record, Request, Transaction, VolumeRecord};
+use records::{Condition, Record, Request, Transaction, VolumeRecord};
 use std::collections::VecDeque;
 
-/// Names one request to the cluster state; its answer carries it.
+/// Names one request to the cluster state. The answer carries the same token.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StateToken(u64);
 

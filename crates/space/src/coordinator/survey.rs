@@ -1,13 +1,16 @@
-//! Looking for what a disk lost without a word: writes that it acknowledged and that are not there, under checksums as old as they.
+//! Search for silently lost writes: the disk acknowledged them, and has the blocks as before, with
+//! checksums as old as they.
 //!
-//! A scrub asks each disk whether its blocks are what it thinks they are; only another copy tells whether they should be newer. Chunk by
-//! chunk the region epochs of all in-sync copies are fetched, and compared and repaired are ([`super::syncing`])
+//! A scrub compares a disk's blocks with its own checksums. Only another copy shows whether a block
+//! should be newer. So the survey fetches the region epochs of all in-sync copies, chunk by chunk, and
+//! compares and repairs ([`super::syncing`])
 //!
-//! - regions of blocks that prove themselves, if any copy was ever written: they are few, and their orders tell;
+//! - regions of blocks that prove themselves, if any copy was ever written: these are few, and their
+//!   orders show the newest;
 //! - other regions, if one copy says that it was never written and another was: its disk lost the page that says so.
 //!
-//! Comes after all other work in the background. Repairs tell what it finds. Repairs that a disk which was just away made fail are
-//! done again here, once all copies that count can be reached.
+//! The survey comes after all other background work, and its repairs report the lost writes. It also
+//! repeats repairs that failed because a disk was away, once all copies that count are reachable.
 
 use super::calls::{Failure, Owner};
 use super::ground::Ground;
@@ -19,9 +22,9 @@ use std::collections::{BTreeSet, VecDeque};
 use store::api::Regions;
 use types::{ChunkIndex, DiskId, Epoch};
 
-/// Regions whose repair failed that are remembered, a few hundred kilobytes: those beyond them the next scrub finds again.
+/// Failed repairs remembered at most, a few hundred kilobytes. The next scrub finds the others again.
 const RETRIES_MAX: usize = 4096;
-/// Of them, begun at once: they share the disks with everything else.
+/// Repairs begun at once: they share the disks with all other work.
 const RETRIES_TOGETHER: usize = 4;
 
 /// One chunk's region epochs, on their way.
@@ -31,7 +34,8 @@ struct Asking {
     answers: Vec<Regions>,
 }
 
-/// Invariant: a region in `retries` is on none of its copies known to be whole, and is left only when a step on it begins.
+/// Invariant: no copy of a region in `retries` is known to be whole. The region stays there until a
+/// step on it begins, or its chunk is given back.
 #[derive(Default)]
 pub(super) struct Survey {
     chunks: BTreeSet<ChunkIndex>,
@@ -51,14 +55,14 @@ impl Survey {
         self.chunks.is_empty() && self.asking.is_none() && self.regions.is_empty()
     }
 
-    /// Begins to look at what the disk has of the volume.
+    /// Begins to survey the volume's chunks on the disk.
     pub fn survey(&mut self, disk: DiskId, ground: &Ground) {
         let chunks = ground.chunks.map.iter();
         let held = chunks.filter(|(_, chunk)| chunk.is_mapped() && chunk.holders.contains(&disk));
         self.chunks.extend(held.map(|(&index, _)| index));
     }
 
-    /// Begins to compare up to `slots` regions; says how many.
+    /// Begins to compare up to `slots` regions, and returns how many.
     pub fn survey_regions(
         &mut self,
         slots: usize,
@@ -134,7 +138,7 @@ impl Survey {
         let append = ground.chunks.is_append(chunk);
         let Some(asking) = self.asking.as_mut().filter(|asking| asking.chunk == chunk) else { return };
         asking.pending.retain(|pending| *pending != disk);
-        // One that cannot say it now is asked again by the next scrub.
+        // The next scrub asks a disk again that cannot answer now.
         if let Ok(Answer::Regions(found)) = result {
             asking.answers.push(found);
         }
@@ -156,7 +160,8 @@ impl Survey {
     }
 }
 
-/// Tells whether the chunk's copies may be compared here: jobs see to those that may differ, or that are about to be given up.
+/// Tells whether the chunk's copies may be compared here. Other jobs see to copies that may differ or
+/// are being given up.
 fn may_be_surveyed(chunk: ChunkIndex, ground: &Ground, operations: &Operations) -> bool {
     ground.chunks.is_mapped(chunk)
         && !operations.suspects.is_unclean(chunk)

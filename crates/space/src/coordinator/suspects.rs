@@ -4,10 +4,12 @@
 //! differ, by writes that were never acknowledged. Their epochs are fetched chunk by chunk, when a chunk is first used or in the
 //! background, and each such region is made equal before anything of it is read or written.
 //!
-//! Which copy is believed, if intact ones differ: any may be by what the crash alone does, since what differs was not
-//! acknowledged; but a copy may also have lost what it acknowledged, if the end of its disk's journal rotted, and looks as if it
-//! were older. So the one that had the later change comes first, and among those that had the same one whose disk's journal ended whole. Copies that remain
-//! equal are told apart by what they hold ([`super::choosing`]). Blocks that prove themselves are told apart by that alone.
+//! The order of trust when intact copies differ: after a crash alone any copy would do, since the
+//! differences were never acknowledged. But a copy whose disk's journal rotted at its end may also have
+//! lost acknowledged writes, and then looks as if it were older. So the copy with the later change
+//! comes first, and among equals the one whose disk's journal ended whole. The contents decide between
+//! copies that are still equal ([`super::choosing`]), and they alone decide for blocks that prove
+//! themselves.
 
 use super::Event;
 use super::calls::{Failure, Owner};
@@ -21,23 +23,24 @@ use std::collections::BTreeMap;
 use store::api::Regions;
 use types::{ChunkIndex, DiskId, Stamp};
 
-/// How much is known of the regions of a chunk that may differ between its copies.
+/// The knowledge about regions of a chunk that may differ between its copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Doubt {
-    /// Their epochs were not fetched yet.
+    /// Region epochs not fetched yet.
     Unknown,
-    /// They are being fetched from these disks.
+    /// Region epochs on their way from the `pending` disks.
     Probing { pending: Vec<DiskId>, answers: Vec<(DiskId, Regions)> },
-    /// These regions, counted from the first of the chunk, and whose copies of each are believed.
+    /// Regions that may differ, counted from the first of the chunk, with the order of trust in their copies.
     Regions(BTreeMap<u64, Believed>),
 }
 
-/// Whose copies of a region are believed: in this order, and how much.
+/// The copies of a region in the order of trust, and the trust in each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Believed(Vec<(DiskId, Belief)>);
 
 impl Believed {
-    /// The later change comes first. What is left of a journal is its beginning: so this holds of a disk, too, whose journal leaves the region in doubt.
+    /// Orders the copies, the later change first. Doubtful copies take part: a damaged journal keeps its
+    /// beginning, so their disks have all changes up to the one that the stamp names.
     fn of(copies: Vec<Standing>) -> Self {
         if Planted::BelievedByLowestId.is_planted() {
             return Self(copies.into_iter().map(|found| (found.disk, Belief::Newest)).collect());
@@ -74,13 +77,13 @@ pub(super) enum Verdict {
     MayDiffer,
 }
 
-/// What one copy of a region says of itself.
+/// The stamp of one copy of a region, and the doubts about it.
 struct Standing {
     disk: DiskId,
     stamp: Stamp,
-    /// Its disk may have lost the last writes to it.
+    /// Whether the disk may have lost the last writes to the region.
     doubtful: bool,
-    /// Its stamp is not known.
+    /// Whether the disk has lost the stamp.
     unknown: bool,
 }
 
@@ -92,12 +95,12 @@ impl Standing {
     }
 }
 
-/// Invariant: the copies of a chunk that is not here are equal, but for writes that are with them now (I10).
+/// Invariant: the copies of a chunk that is not listed here are equal, except for writes in flight (I10).
 #[derive(Default)]
 pub(super) struct Suspects(BTreeMap<ChunkIndex, Doubt>);
 
 impl Suspects {
-    /// Whether nothing may differ between copies.
+    /// Whether no region may differ between copies.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -116,7 +119,7 @@ impl Suspects {
         }
     }
 
-    /// Says whose copies of the region are believed, if it may differ.
+    /// Returns the order of trust in the region's copies, if they may differ.
     pub fn believed(&self, index: ChunkIndex, region: u64) -> Option<&Believed> {
         match self.0.get(&index) {
             Some(Doubt::Regions(regions)) => regions.get(&region),
@@ -133,7 +136,7 @@ impl Suspects {
         self.0.clear();
     }
 
-    /// Believes chunks of which there is one copy alone, which cannot differ.
+    /// Takes chunks with a single copy for clean: one copy cannot differ.
     pub fn clear_single_copies(&mut self, holders: impl Fn(ChunkIndex) -> usize) {
         self.0.retain(|index, _| holders(*index) > 1);
     }
@@ -143,7 +146,7 @@ impl Suspects {
         self.0.remove(&index);
     }
 
-    /// Whether the copies agree on the region of `lba`; begins what is needed to make them agree.
+    /// Whether the copies agree on the region of `lba`. Begins the work that makes them agree.
     pub fn verdict(&mut self, index: ChunkIndex, lba: u64, ground: &mut Ground) -> Verdict {
         if matches!(self.0.get(&index), Some(Doubt::Unknown)) {
             self.probe(index, ground);
@@ -163,7 +166,8 @@ impl Suspects {
     fn probe(&mut self, index: ChunkIndex, ground: &mut Ground) {
         let holders = ground.holders_of(index);
         let Some(doubt) = self.0.get_mut(&index) else { return };
-        if *doubt != Doubt::Unknown {
+        // A chunk that is being given back is not asked about.
+        if *doubt != Doubt::Unknown || !ground.chunks.is_mapped(index) {
             return;
         }
         if holders.len() < 2 {
@@ -239,16 +243,19 @@ impl Suspects {
         reports.recheck = true;
     }
 
-    /// Begins up to `slots` probes that nobody waits for, and finds regions to be reconciled: how many of both, and the first blocks of
-    /// the regions.
+    /// Begins up to `slots` probes that nobody waits for, and finds regions to reconcile. Returns the
+    /// number of both, and the first blocks of the regions.
     pub fn probe_in_background(
         &mut self,
         slots: usize,
         ground: &mut Ground,
     ) -> (usize, Vec<(ChunkIndex, u64)>) {
         let (mut begun, mut found) = (0, Vec::new());
-        for index in self.0.keys().copied().take(slots).collect::<Vec<_>>() {
-            debug_assert!(ground.chunks.get(index).is_some(), "{index:?} was given back, and may differ");
+        let due = self.0.keys().copied().filter(|index| {
+            debug_assert!(ground.chunks.get(*index).is_some(), "{index:?} was given back, and may differ");
+            ground.chunks.is_mapped(*index)
+        });
+        for index in due.take(slots).collect::<Vec<_>>() {
             let geometry = ground.setting.geometry;
             match self.0.get(&index) {
                 Some(Doubt::Unknown) => {
@@ -282,7 +289,8 @@ mod tests {
         DiskId::from_bytes([number; 16])
     }
 
-    /// Of copies (epoch, number, whether it is in doubt) on disks 1, 2, ...: who is believed, in order, and how much.
+    /// Returns the order of trust, and the trust, in copies (epoch, number, whether doubtful) on disks 1,
+    /// 2, ...
     fn believed(copies: &[(u64, u32, bool)]) -> Vec<(u8, Belief)> {
         let standing = |(at, &(epoch, number, doubtful)): (usize, &(u64, u32, bool))| Standing {
             disk: disk(at as u8 + 1),
@@ -308,7 +316,7 @@ mod tests {
         // The numbers start anew after the highest.
         let third = 1 << 30;
         assert_eq!(believed(&[(5, u32::MAX, false), (5, third, false)]), [(2, Newest), (1, Older)]);
-        // Words of before there were numbers.
+        // Stamps from before there were numbers.
         assert_eq!(believed(&[(5, 0, false), (5, 0, false)]), [(1, Newest), (2, Newest)]);
     }
 

@@ -1,4 +1,4 @@
-//! What a coordinator is given, and what it tells: limits, phases, events, counts.
+//! A coordinator's configuration, phases, events and counters.
 
 use crate::api::SpaceError;
 use std::time::Duration;
@@ -7,30 +7,31 @@ use types::{ChunkIndex, DiskId, Epoch, Lba, NodeId};
 /// Limits and intervals of a coordinator.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// A disk that answers nothing for so long is taken out.
+    /// Timeout after which a silent disk leaves the in-sync set.
     pub io_timeout: Duration,
-    /// How often a disk that could not be reached is tried again.
+    /// Interval between attempts to reach a disk.
     pub reconnect_interval: Duration,
-    /// How long an opening waits for in-sync disks before it goes on without them.
+    /// Time that an opening waits for in-sync disks before it continues without them.
     pub opening_grace: Duration,
-    /// How often writes in progress begin a new epoch, so that a crash leaves little to compare (I10).
+    /// Interval at which writes begin a new epoch, so that a crash leaves few regions to compare (I10).
     pub rotate_interval: Duration,
-    /// Pause before a request to the cluster state that was not answered is repeated.
+    /// Pause before an unanswered request to the cluster state is repeated.
     pub state_retry: Duration,
-    /// After so long an operation that cannot be done is answered `Unavailable`.
+    /// Time after which an operation that cannot run fails as `Unavailable`.
     pub unavailable_after: Duration,
-    /// A disk that stays away longer has its chunks copied to others.
+    /// Absence of a disk after which its chunks are rebuilt on others.
     pub rebuild_after: Duration,
     /// This node, if there are several: the record names it as the volume's owner.
     pub node: Option<NodeId>,
-    /// Set if several nodes may open the volume: answers are given only while the node's lease is valid
-    /// ([`super::Coordinator::set_lease`]), and a new coordinator waits so long for that of the node before.
+    /// Length of the node's lease, if several nodes may open the volume: the coordinator answers only while
+    /// the lease is valid ([`super::Coordinator::set_lease`]), and a new coordinator waits for its
+    /// predecessor's lease to end.
     pub lease: Option<Duration>,
-    /// Checksums of what is read are checked here too: where a network lies between.
+    /// Whether the coordinator checks the checksums of reads too, because a network lies in between.
     pub verify_reads: bool,
     /// Regions that background work handles at once while the volume is otherwise idle.
     pub background_regions: usize,
-    /// While the volume is in use, background work rests so many times as long as its last step took.
+    /// Rest of background work while the volume is in use, as a multiple of the duration of its last step.
     pub background_rest: u32,
 }
 
@@ -56,14 +57,14 @@ impl Default for Config {
 /// Where a coordinator is in its life.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Phase {
-    /// Reads the record, claims it, opens sessions, lists chunks.
+    /// Reading and claiming the record, opening sessions, listing chunks.
     Opening,
     Serving,
-    /// Nothing new is taken; the record is left settled.
+    /// Refusing new requests, and leaving the record settled.
     Closing,
-    /// Closed: nothing differs between copies.
+    /// Closed with equal copies.
     Closed,
-    /// It must not go on.
+    /// Stopped for good by this error.
     Stopped(SpaceError),
 }
 
@@ -74,21 +75,22 @@ pub enum Event {
     Serving { epoch: Epoch },
     /// The disk missed writes and is out of the in-sync set.
     DiskLeft { disk: DiskId, since: Epoch, why: String },
-    /// The disk has promised less than it must have: an older image of it was restored. It is brought up to date from the beginning,
-    /// unless it has the last copy of something.
+    /// The disk has promised less than it must have: an older image of it was restored. All of it is
+    /// resynced, unless it has the last copy of some chunk.
     WentBack { disk: DiskId, promised: Epoch, expected: Epoch },
     /// The disk holds every acknowledged write again.
     DiskJoined { disk: DiskId },
     /// Blocks of this disk could not be read, or failed their checksums.
     CorruptRead { disk: DiskId, chunk: ChunkIndex, blocks: u64, lbas: Vec<Lba> },
-    /// Blocks of this disk differed or failed their checksums and were written again from another copy.
+    /// Blocks of this disk differed or failed their checksums, and were rewritten from another copy.
     Repaired { disk: DiskId, chunk: ChunkIndex, blocks: u64 },
-    /// The disk acknowledged a write of these blocks and does not have it: they are intact, and older than another copy.
+    /// The disk acknowledged a write of these blocks and lost it: they are intact, and older than another
+    /// copy.
     LostWrite { disk: DiskId, chunk: ChunkIndex, blocks: u64, lbas: Vec<Lba> },
     /// Blocks have no intact copy.
     Unrepairable { chunk: ChunkIndex, lbas: Vec<Lba> },
-    /// A region was compared ([`Coordinator::compare`]): `wrong` has the disks whose copies are corrupt or older, and of how many
-    /// blocks; `lost` the blocks without an intact copy.
+    /// A region was compared ([`Coordinator::compare`]). `wrong`: disks with corrupt or older copies, and
+    /// the number of such blocks. `lost`: blocks without an intact copy.
     Compared { lba: Lba, found: Comparison, wrong: Vec<(DiskId, u64)>, lost: Vec<Lba> },
     /// Copies differed after a crash and were made equal.
     Reconciled { chunk: ChunkIndex, blocks: u64 },
@@ -98,10 +100,10 @@ pub enum Event {
     Stopped { why: SpaceError },
 }
 
-/// What the in-sync copies of a region hold, in blocks.
+/// Result of comparing the in-sync copies of a region, in blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// Copies that were read; 0: the region could not be looked at, since a disk just left or the chunk was freed.
+    /// Copies that were read. 0: none could be, since a disk just left or the chunk was freed.
     pub copies: u8,
     pub blocks: u64,
     /// Blocks whose intact copies differ from each other.
@@ -121,7 +123,7 @@ pub struct Counters {
     pub corrupt_blocks: u64,
     /// Blocks of a copy that were older than another: a write that its disk acknowledged and lost.
     pub lost_writes: u64,
-    /// Of those: written again.
+    /// Corrupt and lost blocks that were rewritten.
     pub repaired_blocks: u64,
     /// Blocks that differed after a crash.
     pub reconciled_blocks: u64,

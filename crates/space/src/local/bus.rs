@@ -1,7 +1,7 @@
-//! The ways to disks: replicas in this process, and the transport to those of other nodes.
+//! The ways to disks: replicas in this process, and the transport to disks of other nodes.
 //!
-//! Promises: every request is answered, at once with [`BusError::Unreachable`] if there is no way to the disk. Without other nodes nothing
-//! is asked of any transport.
+//! Promises: every request gets an answer, at once [`BusError::Unreachable`] if there is no way to the
+//! disk. Without other nodes no transport is used.
 
 use super::nodes::Found;
 use crate::message::{BusError, PeerId, Request, Response, Transport, Waiting};
@@ -118,7 +118,7 @@ impl<S: BlockStore> Bus<S> {
         }
     }
 
-    /// Moves what waits on the way to other nodes into `out`.
+    /// Moves the news of requests that wait for their way to other nodes into `out`.
     pub fn poll_waiting(&mut self, out: &mut Vec<Waiting>) {
         if let Some(remote) = &mut self.remote {
             remote.poll_waiting(out);
@@ -139,7 +139,7 @@ impl<S: BlockStore> Bus<S> {
         self.peer_answers.push((peer, Response { from, volume, session, id, result: Err(error) }));
     }
 
-    /// Returns what a disk of this node has promised the volume; none: the disk is not here.
+    /// Returns the epoch that a disk of this node has promised the volume. `None`: the disk is not here.
     pub fn promised(&self, disk: DiskId, volume: VolumeId) -> Option<Epoch> {
         Some(self.replica(disk)?.store().promised(volume))
     }

@@ -1,13 +1,14 @@
-//! Which epochs another node may name (I3).
+//! Admission of the epochs that other nodes name (I3).
 //!
-//! A promise only rises, so that one which is too high would keep every owner out for ever. An epoch is named by a record before anybody asks
-//! under it: a request from another node under one that its disk has not promised yet waits until the volume's record is known to
-//! have reached it, and the session of an owner is begun by the node that the record names. Promises: what was admitted once is
-//! admitted without the cluster's state; a request is refused only by a record that was read after it had come.
+//! A promise only rises, so a promise that is too high would keep every owner out for ever. A record
+//! has each epoch before any node uses it. So a request from another node, under an epoch that its disk
+//! has not promised yet, waits until the volume's record is known to have reached that epoch, and only
+//! the node that the record names begins an owner's session. Promises: an epoch admitted once needs no
+//! cluster state after that. Only a record read after a request came refuses the request.
 
 use crate::message::{BusError, Operation, PeerId, Request};
 use crate::planted::Planted;
-use cluster::{Answer, Record, VolumeRecord};
+use records::{Answer, Record, VolumeRecord};
 use std::collections::BTreeMap;
 use store::api::StoreError;
 use types::{DiskId, Epoch, NodeId, VolumeId};
@@ -23,7 +24,7 @@ pub struct Asked {
     pub request: Request,
 }
 
-/// A record, as far as it decides here.
+/// The fields of a record that decide here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Known {
     epoch: Epoch,
@@ -35,8 +36,8 @@ impl Known {
         Self { epoch: record.epoch, owner: record.owner }
     }
 
-    /// Whether the record gave the node this epoch. One that is lower than the record's is an owner's of before, and harms nothing: who has
-    /// the volume now has its disks promise more.
+    /// Whether the record gave the node this epoch. A lower epoch than the record's belongs to an earlier
+    /// owner, and does no harm: the present owner has its disks promise more.
     fn gave(&self, from: NodeId, epoch: Epoch) -> bool {
         epoch < self.epoch || epoch == self.epoch && self.owner.is_none_or(|owner| owner == from)
     }
@@ -45,18 +46,19 @@ impl Known {
 /// A request that waits for its volume's record.
 struct Waiting {
     asked: Asked,
-    /// The reading that is under way began after it came.
+    /// Whether the reading in progress began after the request came.
     is_covered: bool,
 }
 
-/// What became of requests that waited for a record.
+/// Decisions on requests that waited for a record.
 #[derive(Default)]
 pub struct Settled {
     pub admitted: Vec<Asked>,
     pub refused: Vec<(Asked, BusError)>,
-    /// The epoch of the record by which these are refused; `None`: there is no record, or the state did not answer.
+    /// Epoch of the record by which requests are refused. `None`: there is no record, or the state did not
+    /// answer.
     pub recorded: Option<Epoch>,
-    /// The record is to be read once more: some came after the reading had begun.
+    /// Volume whose record is to be read once more, for requests that came after the reading had begun.
     pub again: Option<VolumeId>,
 }
 
@@ -64,14 +66,14 @@ pub struct Settled {
 #[derive(Default)]
 pub struct Epochs {
     known: BTreeMap<VolumeId, Known>,
-    /// In the order in which they came.
+    /// Waiting requests, in order of arrival.
     waiting: Vec<Waiting>,
-    /// Records that are being read, by the tokens of the state.
+    /// Volumes whose records are being read, by the state's token.
     reading: BTreeMap<u64, VolumeId>,
 }
 
 impl Epochs {
-    /// Whether the request may go to its disk, which has `promised` this much.
+    /// Whether the request may go to its disk, which has promised the epoch `promised`.
     pub fn admits(&self, asked: &Asked, promised: Epoch) -> bool {
         let Request { volume, epoch, .. } = asked.request;
         let begins = matches!(asked.request.operation, Operation::Open { .. });
@@ -79,23 +81,25 @@ impl Epochs {
             return true;
         }
         let is_given = self.known.get(&volume).is_some_and(|known| known.gave(asked.from, epoch));
-        // What waits goes first: it came first.
+        // A node's waiting requests for the volume go first: they came first.
         let is_before = |one: &Asked| one.peer == asked.peer && one.request.volume == volume;
         let is_behind = self.waiting.iter().any(|one| is_before(&one.asked));
-        // The disk has promised the epoch to somebody, and a server that has just started knows of no record to whom. What is lower the disk refuses.
+        // Some node has the disk's promise, and a server that has just started has no record that names it.
+        // The disk itself refuses lower epochs.
         let is_to_be_given = epoch > promised || begins && epoch == promised;
         let is_fine = is_given || !is_to_be_given;
         is_fine && !is_behind || Planted::EpochsBelieved.is_planted()
     }
 
-    /// Takes a request that has to wait for its volume's record. Answers whether a reading of that is to begin.
+    /// Takes a request that has to wait for its volume's record. Returns whether to begin to read that
+    /// record.
     pub fn wait(&mut self, asked: Asked) -> bool {
         let is_covered = !self.reading.values().any(|read| *read == asked.request.volume);
         self.waiting.push(Waiting { asked, is_covered });
         is_covered
     }
 
-    /// The record of the volume is being read.
+    /// Notes that the volume's record is being read.
     pub fn begin_reading(&mut self, token: u64, volume: VolumeId) {
         self.reading.insert(token, volume);
     }
@@ -104,8 +108,8 @@ impl Epochs {
         !self.reading.is_empty()
     }
 
-    /// Takes note of a record as it was read elsewhere, perhaps before one that is known. Answers what it admits of what waits: that need not
-    /// wait for a state that answers late.
+    /// Notes a record that was read elsewhere, perhaps older than the known one. Returns the waiting
+    /// requests that it admits, so that they need not wait for a state that answers late.
     pub fn note(&mut self, record: &VolumeRecord) -> Vec<Asked> {
         if self.known.get(&record.id).is_some_and(|known| record.epoch < known.epoch) {
             return Vec::new();
@@ -119,7 +123,7 @@ impl Epochs {
         self.waiting.extract_if(.., is_given).map(|one| one.asked).collect()
     }
 
-    /// Takes an answer of the state; `None`: it is not to what was asked here.
+    /// Takes an answer of the state. `None`: the token is of a request from elsewhere.
     pub fn answered(&mut self, token: u64, answer: &Answer) -> Option<Settled> {
         let volume = self.reading.remove(&token)?;
         let (own, others) = std::mem::take(&mut self.waiting)
@@ -133,7 +137,7 @@ impl Epochs {
                 (VolumeRecord::decode(&key, &found.value).ok(), NOT_GIVEN)
             }
             Answer::Value(None) => (None, NOT_GIVEN),
-            // Nothing is known: who asks begins another session in a moment.
+            // The state did not answer: the other node begins another session in a moment.
             _ => (None, BusError::NoSession),
         };
         let known = record.as_ref().map(Known::of);
@@ -155,7 +159,7 @@ impl Epochs {
         Some(settled)
     }
 
-    /// The connection is lost: nothing that it asked is to be answered.
+    /// Forgets the requests of a lost connection: nobody takes their answers.
     pub fn end_peer(&mut self, peer: PeerId) {
         self.waiting.retain(|one| one.asked.peer != peer);
     }

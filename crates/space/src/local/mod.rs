@@ -1,8 +1,7 @@
 //! All of it in one process: stores, replicas and coordinators of one server, and a [`VirtualDisk`] for each volume.
 //!
 //! Owns the disks' stores and one coordinator for each volume that is open here. Promises to drive all of them whenever one is polled.
-//! In a cluster it also knows the disks of other nodes, which it reaches through a [`crate::message::Transport`], and serves its own ones to
-//! those nodes' coordinators ([`nodes`]). Never reads a clock: [`LocalSpace::handle_timeout`] brings the time.
+//! In a cluster it also reaches other nodes' disks and serves them its own ([`nodes`]). Never reads a clock: it is brought the time.
 
 mod bus;
 pub mod epochs;
@@ -14,9 +13,9 @@ use crate::message::{BusError, PeerId, RequestId, Response, Waiting};
 use crate::replica::Replica;
 use crate::seam::BlockStore;
 use bus::Bus;
-use cluster::{ClusterState, FaultDomain, JobKind, Record, StateCompletion, VolumeRecord};
 use epochs::{Epochs, Settled};
 use pool::{Disk, PoolView, Route};
+use records::{ClusterState, FaultDomain, JobKind, Record, StateCompletion, VolumeRecord};
 use std::cell::{RefCell, RefMut};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
@@ -27,7 +26,6 @@ use types::{BlockCount, DiskId, Epoch, Lba, Monotonic, NodeId, VolumeId};
 /// Tokens of the space's own requests to stores.
 const RECORDS_TOKEN: u64 = 1;
 const SCRUB_TOKEN: u64 = 2;
-
 /// Coordinators that are told the time more often than this look only at what is due.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -42,18 +40,18 @@ struct Volume {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskStatus {
     pub disk: DiskId,
-    /// Its store is open, or it is another node's.
+    /// Whether the disk's store is open, or the disk is another node's.
     pub attached: bool,
     pub total_slabs: u64,
     pub free_slabs: u64,
     pub retired: bool,
 }
 
-/// What happened, and to which volume.
+/// An event of a volume or of a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LocalEvent {
     Volume(VolumeId, Event),
-    /// A scrub of the disk went on.
+    /// A scrub of the disk made progress.
     Scrubbed {
         disk: DiskId,
         checked_bytes: u64,
@@ -338,9 +336,9 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.pump();
     }
 
-    /// Forgets a volume that is closed, stopped or deleted.
+    /// Forgets a volume that is closed, stopped or deleted. Its events that were not polled yet are kept.
     pub fn forget_volume(&self, volume: VolumeId) {
-        self.inner.borrow_mut().volumes.remove(&volume);
+        self.inner.borrow_mut().forget(volume);
     }
 
     /// Forgets all volumes, unless one of them is served; whether they are forgotten.
@@ -351,7 +349,8 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         if inner.volumes.values().any(is_served) {
             return false;
         }
-        inner.volumes.clear();
+        let unserved: Vec<VolumeId> = inner.volumes.keys().copied().collect();
+        unserved.into_iter().for_each(|volume| inner.forget(volume));
         true
     }
 
@@ -402,6 +401,18 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.volumes.values_mut().for_each(|volume| volume.coordinator.rebalance(plan.clone()));
         inner.pump();
         count
+    }
+
+    /// Tells what room the other disks lack for all that the disk holds, and those that are being retired. Chunks of volumes that are not open here
+    /// count by their number only.
+    pub fn shortage_without(&self, disk: DiskId) -> pool::Shortage {
+        let inner = self.inner.borrow();
+        let volumes = inner.volumes.values();
+        let chunks: Vec<_> = volumes.flat_map(|volume| volume.coordinator.chunk_copies()).collect();
+        let pool = inner.pool.borrow();
+        let attached = pool.disks().filter(|disk| disk.is_attached());
+        let emptying: Vec<DiskId> = attached.filter(|disk| disk.is_retired).map(|disk| disk.id).collect();
+        pool::shortage_without(&pool, &chunks, disk, &emptying)
     }
 
     /// Checks the next `bytes` of a disk; what is corrupt is read from other copies and repaired. Answered by an event.
@@ -496,6 +507,16 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
 }
 
 impl<S: BlockStore, C: ClusterState> Inner<S, C> {
+    fn forget(&mut self, id: VolumeId) {
+        let Some(mut volume) = self.volumes.remove(&id) else { return };
+        while let Some(event) = volume.coordinator.poll_event() {
+            // The caller knows that it stopped, and may have opened it again by the time this is polled.
+            if !matches!(event, Event::Stopped { .. }) {
+                self.events.push_back(LocalEvent::Volume(id, event));
+            }
+        }
+    }
+
     /// Takes notice of the slabs that the disks of this node have.
     fn refresh_pool(&mut self) {
         let slabs = self.bus.replicas().map(|(disk, replica)| (disk, replica.store().slabs()));
@@ -566,7 +587,7 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
         self.next_token += 1;
         self.epochs.begin_reading(self.next_token, volume);
         let key = VolumeRecord::key_of(&volume.to_string());
-        self.state.submit(self.next_token, cluster::Request::Get { key });
+        self.state.submit(self.next_token, records::Request::Get { key });
     }
 
     fn settle_epochs(&mut self, settled: Settled) {

@@ -1,15 +1,16 @@
-//! What a space of a cluster has to do with other nodes: their disks, their coordinators, and whether they live.
+//! The other nodes of a cluster, as a space uses them: their disks, their coordinators, and whether
+//! they are alive.
 //!
-//! Verdicts about nodes and the node's lease come from outside, by heartbeats; here they only make things faster, or hold answers back:
-//! what keeps two coordinators apart are epochs and the disks' promises (I2, I3).
+//! Verdicts about nodes and the node's lease come from outside, by heartbeats. Here they only make work
+//! faster, or hold answers back: epochs and the disks' promises keep two coordinators apart (I2, I3).
 
 use super::epochs::Asked;
 use super::{Inner, LocalSpace, VolumeHandle};
 use crate::coordinator::{Claimed, LateReads, Phase, Predecessor};
 use crate::message::{Operation, PeerId, Request, RequestId, Response, Transport};
 use crate::seam::BlockStore;
-use cluster::{ClusterState, FaultDomain, VolumeRecord};
 use pool::{Disk, Route};
+use records::{ClusterState, FaultDomain, VolumeRecord};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use types::{DiskId, Lba, Monotonic, NodeId, VolumeId};
@@ -25,7 +26,8 @@ pub struct DiskPace {
     pub means: [Option<Duration>; 3],
 }
 
-/// What another node asks of a disk from time to time: its room, its pace, and what scrubs of it found.
+/// Report on a disk that other nodes ask for at intervals: its slabs, its latencies, and the findings
+/// of scrubs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskReport {
     pub disk: DiskId,
@@ -70,7 +72,7 @@ impl Found {
 }
 
 impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
-    /// What became of the volumes' reads that were late, by the disk that was asked first.
+    /// Returns counts of the volumes' late reads, by the disk that was asked first.
     pub fn late_reads(&self) -> BTreeMap<DiskId, LateReads> {
         let mut all: BTreeMap<DiskId, LateReads> = BTreeMap::new();
         for volume in self.inner.borrow().volumes.values() {
@@ -230,7 +232,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         self.open_with(volume, incarnation, |coordinator| coordinator.set_predecessor(predecessor))
     }
 
-    /// The claims of volumes that are not served before nobody else answers for them.
+    /// Returns the claims of volumes that wait until no earlier owner answers for them.
     pub fn claimed(&self) -> Vec<(VolumeId, Claimed)> {
         let inner = self.inner.borrow();
         let claimed =
@@ -238,7 +240,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.volumes.iter().filter_map(claimed).collect()
     }
 
-    /// Nobody answers for the volume any more who did before it was claimed.
+    /// Notes that no earlier owner answers for the volume any more.
     pub fn permit(&self, volume: VolumeId) {
         let mut inner = self.change();
         let now = inner.now;

@@ -5,7 +5,7 @@ use crate::api::{SpaceError, SpaceReply, SpaceRequest};
 use crate::coordinator::Event;
 use crate::fake_store::FakeFault;
 use crate::local::LocalEvent;
-use cluster::{FaultDomain, JobKind, Resiliency};
+use records::{FaultDomain, JobKind, Resiliency};
 use std::time::Duration;
 use store::api::WriteClass;
 use types::Lba;
@@ -200,7 +200,7 @@ pub(super) fn a_move_takes_what_the_copy_that_stays_has_lost_from_the_one_that_i
         let mut bench = Bench::new(3, 8, Resiliency::TwoWay);
         bench.write(0, WriteClass::Fresh, 8, 5).unwrap();
         let holders = bench.holders(0);
-        // Its disk says that the block was never written.
+        // The disk says that the block was never written.
         bench.stores[holders[lost]].forget_block(VOLUME, Lba(3));
         let gives_up = disk(holders[1 - lost] as u8 + 1);
         bench.space.set_retired(gives_up, true);

@@ -22,7 +22,7 @@ fn a_disk_that_fails_leaves_by_a_committed_record_and_writes_go_on() {
 fn without_the_cluster_state_nothing_is_acknowledged_under_fewer_copies() {
     let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
     bench.overwrite(0, 1);
-    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::Lost)));
     bench.stores[1].set_fault(FakeFault::Errors);
     let write = SpaceRequest::Write { lba: Lba(0), class: WriteClass::Overwrite, data: filled(1, 2) };
     let token = bench.start(write);
@@ -43,7 +43,7 @@ fn an_answer_that_was_lost_is_found_to_be_committed() {
     bench.overwrite(0, 1);
     let mut first = true;
     bench.state.set_fault_hook(Some(Box::new(move |_| {
-        if std::mem::take(&mut first) { cluster::Fault::AnswerLost } else { cluster::Fault::None }
+        if std::mem::take(&mut first) { records::Fault::AnswerLost } else { records::Fault::None }
     })));
     bench.stores[1].set_fault(FakeFault::Errors);
     bench.overwrite(0, 2);
@@ -426,7 +426,7 @@ fn the_epoch_of_a_region_of_a_store_in_memory_only_grows() {
 #[test]
 fn a_new_chunk_is_not_written_while_a_disk_that_gave_it_a_slab_may_already_be_out() {
     let mut bench = Bench::new(3, 8, Resiliency::TwoWay);
-    // What is on disk 1 makes it fail.
+    // A write to a chunk on disk 1 makes the disk fail.
     let old = (0..4).map(|chunk| chunk * u64::from(CHUNK)).find(|lba| {
         bench.overwrite(*lba, 1);
         bench.holders((*lba / u64::from(CHUNK)) as u32).contains(&0)
@@ -447,8 +447,9 @@ fn a_new_chunk_is_not_written_while_a_disk_that_gave_it_a_slab_may_already_be_ou
         }
         lba += u64::from(CHUNK);
     };
-    // It is proposed that disk 1 leaves, and never known whether it did; then the other disk gives its slab too.
-    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    // A record without disk 1 is proposed, and its outcome stays unknown; then the other disk gives its
+    // slab too.
+    bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::Lost)));
     bench.stores[0].set_fault(FakeFault::Errors);
     start(&mut bench, old);
     bench.pass(Duration::from_millis(500));
@@ -481,7 +482,7 @@ fn an_answer_held_back_by_the_lease_is_not_given_when_too_few_copies_are_left() 
     bench.stores[2].set_fault(FakeFault::Errors);
     bench.overwrite(0, 1);
     assert_eq!(bench.record().in_sync, [disk(1), disk(2)]);
-    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::Lost)));
     bench.pass(Duration::from_secs(10));
     let write =
         |byte| SpaceRequest::Write { lba: Lba(0), class: WriteClass::Overwrite, data: filled(1, byte) };
@@ -537,7 +538,7 @@ pub(super) fn a_second_crash_finds_again_what_the_first_left_to_compare() {
     bench.answers();
     let mut keep = [false, true].into_iter();
     bench.stores.iter().for_each(|store| store.crash(|| keep.next().unwrap()));
-    // What the first start had no time for: the record changes, and nothing was compared yet.
+    // The first start had too little time: the record changes, and nothing was compared yet.
     bench.restart_with(&[FakeFault::ReadsHang; 2], Duration::from_millis(300));
     let size_bytes = bench.record().size_bytes * 2;
     bench.space.with_volume(VOLUME, |coordinator| coordinator.resize(size_bytes));

@@ -6,7 +6,7 @@ use crate::coordinator::{Event, Phase};
 use crate::fake_store::{FakeFault, FakeImage};
 use crate::local::LocalEvent;
 use crate::seam::BlockStore;
-use cluster::{FaultDomain, JobKind, Resiliency};
+use records::{FaultDomain, JobKind, Resiliency};
 use std::time::Duration;
 use store::api::{StoreRequest, WriteClass};
 use types::{Epoch, Lba};
@@ -19,7 +19,7 @@ fn with_an_image() -> (Bench, FakeImage) {
     bench.write(0, WriteClass::Fresh, 300, 1).unwrap();
     bench.pass(MINUTE);
     let image = bench.stores[0].image();
-    // Nothing shows what is written under the epoch of the image, for half a minute.
+    // Nothing shows writes under the epoch of the image, for half a minute.
     bench.overwrite(500, 1);
     bench.pass(MINUTE);
     bench.overwrite(3, 2);
@@ -132,7 +132,7 @@ fn with_a_single_copy(older: u8, sole: u8) -> (Bench, FakeImage) {
     bench.space.suspend_job(VOLUME, JobKind::Rebuild);
     bench.write(0, WriteClass::Fresh, 300, 1).unwrap();
     let away = bench.space.detach_disk(disk(3 - sole)).unwrap();
-    // It is put out by this.
+    // This write expels the disk.
     bench.overwrite(600, 1);
     bench.write(u64::from(CHUNK), WriteClass::Fresh, 8, 5).unwrap();
     bench.pass(MINUTE);
@@ -145,7 +145,7 @@ fn with_a_single_copy(older: u8, sole: u8) -> (Bench, FakeImage) {
     bench.overwrite(500, 1);
     bench.pass(MINUTE);
     bench.overwrite(3, 2);
-    // What was written is settled.
+    // The writes are settled.
     for _ in 0..4 {
         bench.pass(MINUTE);
         bench.overwrite(600, 1);
@@ -153,7 +153,7 @@ fn with_a_single_copy(older: u8, sole: u8) -> (Bench, FakeImage) {
     (bench, image)
 }
 
-/// Reads what acknowledged writes left, from whatever copies count.
+/// Reads the last acknowledged writes, from all copies that count.
 fn assert_nothing_older(bench: &mut Bench, what: &str) {
     for _ in 0..4 {
         assert_eq!(bench.read(2, 3), [1, 2, 1], "{what}");

@@ -40,7 +40,8 @@ fn far_copies() -> (Cluster, Vec<u64>) {
     (cluster, lbas)
 }
 
-/// So many reads one after the other, a millisecond between them; the time within which 99 of 100 were answered.
+/// Does `count` reads one after the other, a millisecond between them; returns the time within which 99
+/// of 100 were answered.
 fn p99(cluster: &mut Cluster, lbas: &[u64], count: usize) -> Duration {
     let mut times: Vec<Duration> = Vec::new();
     for lba in lbas.iter().cycle().take(count) {
@@ -89,7 +90,7 @@ fn a_cluster_that_is_slow_as_a_whole_is_not_asked_twice() {
     p99(&mut cluster, &lbas, 500);
     let counts = late_reads(&cluster);
     assert!(counts.hedged <= 5 + 600 / 50, "{counts:?}");
-    // What all take becomes what is usual.
+    // The common latency of all disks becomes the usual one.
     assert!(counts.late < 300, "{counts:?}");
 }
 
@@ -100,7 +101,7 @@ fn a_disk_that_never_answers_fails_although_others_were_read() {
     let silent = cluster.disks_of(1)[0];
     cluster.delays.insert(silent, Duration::from_secs(3600));
     p99(&mut cluster, &lbas, 200);
-    // It has one to answer, and others have none.
+    // The silent disk has one read to answer, and others have none.
     assert_eq!(late_reads(&cluster), LateReads { late: 1, hedged: 1, won: 1 });
     assert!(cluster.record().in_sync.contains(&silent));
     cluster.pass(Config::default().io_timeout);
@@ -215,10 +216,10 @@ pub(super) fn a_late_read_is_never_asked_of_a_copy_in_the_making() {
     cluster.pass(Duration::from_secs(1));
     cluster.fill(0, 2);
     cluster.kill(2);
-    // It misses more regions than are copied at once: those have their locks meanwhile.
+    // The disk misses more regions than are copied at once: those have their locks meanwhile.
     let region = u64::from(CHUNK) / 4;
     (0..8).for_each(|at| cluster.write(0, at * region, 77).unwrap());
-    // It is back, and nothing that it missed arrives.
+    // The disk is back, and no missed write arrives.
     cluster.nodes[0].ends.borrow_mut().queues_writes = Some(true);
     cluster.revive(2);
     cluster.pass(Duration::from_secs(3));

@@ -1,6 +1,6 @@
 use super::*;
 use crate::fake_store::FakeFault;
-use cluster::JobKind;
+use records::JobKind;
 use types::ChunkIndex;
 
 #[test]
@@ -162,7 +162,7 @@ fn a_copy_that_is_complete_counts_although_the_disk_it_was_to_replace_left_befor
     bench.space.set_retired(leaving, true);
     bench.pass(Duration::from_millis(1_500));
     assert!(!bench.record().building.is_empty(), "its copy is being made elsewhere");
-    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::Lost)));
     bench.pass(Duration::from_millis(1_500));
     target.set_fault(FakeFault::None);
     bench.pass(Duration::from_millis(500));
@@ -181,11 +181,12 @@ fn new_chunks_are_not_given_to_a_disk_that_the_next_record_is_without() {
     let mut bench = Bench::new(3, 8, Resiliency::TwoWay);
     bench.overwrite(0, 1);
     let empty = disk((0..3).find(|at| !bench.holders(0).contains(at)).unwrap() as u8 + 1);
-    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::Lost)));
     bench.space.set_retired(empty, true);
     bench.pass(Duration::from_secs(2));
     bench.space.set_retired(empty, false);
-    // It is the emptiest, and what it gave would not count before the state says whether it leaves.
+    // The disk is the emptiest, and a slab from it would not count before the state says whether it
+    // leaves.
     bench.overwrite(u64::from(CHUNK), 2);
     assert_eq!(bench.read(u64::from(CHUNK), 1), [2]);
     bench.state.set_fault_hook(None);
@@ -213,7 +214,7 @@ fn the_record_says_at_once_that_a_disk_is_back_which_an_opening_may_then_miss() 
 fn copies_may_differ_until_the_volume_is_open_and_they_were_compared() {
     let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
     bench.overwrite(0, 1);
-    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::Lost)));
     bench.restart_for(Duration::from_secs(2));
     assert!(!bench.space.is_reconciled(), "nobody knows what a crash left");
     bench.state.set_fault_hook(None);
@@ -251,6 +252,48 @@ fn chunks_that_no_disk_has_room_for_are_counted_until_one_has() {
     bench.space.add_disk(disk(4));
     bench.pass(Duration::from_secs(60));
     assert_eq!(short(&bench), (0, 0));
+}
+
+#[test]
+pub(super) fn no_chunk_begins_with_fewer_copies_since_a_disk_is_being_retired() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    (0..4).for_each(|chunk| bench.overwrite(chunk * u64::from(CHUNK), 1));
+    let small = FakeStore::new(CHUNK, 1);
+    bench.stores.push(small.clone());
+    bench.space.attach_disk(disk(3), small, FaultDomain::default()).unwrap();
+    bench.space.add_disk(disk(3));
+    bench.pass(Duration::from_secs(3));
+    bench.space.set_retired(disk(2), true);
+    bench.pass(Duration::from_secs(10));
+    assert!(bench.record().in_sync.contains(&disk(2)), "three of its slabs find no room");
+    assert_eq!(bench.handle.size().available.0, 0);
+    for chunk in 4..6 {
+        let written = bench.write(chunk * u64::from(CHUNK), WriteClass::Overwrite, 1, 2);
+        assert_eq!(written, Err(SpaceError::NoSpace), "disk 1 alone has room");
+    }
+    assert_eq!(bench.record().min_holders, 2);
+    // The retirement is taken back.
+    bench.space.set_retired(disk(2), false);
+    bench.pass(Duration::from_secs(1));
+    bench.overwrite(4 * u64::from(CHUNK), 2);
+    assert_eq!(bench.holders(4), [0, 1]);
+}
+
+#[test]
+fn a_disk_that_turns_out_to_be_full_leaves_no_chunk_with_fewer_copies() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.overwrite(0, 1);
+    // Another server's volume took its last slabs, which is not known here yet.
+    bench.stores[1].set_fault(FakeFault::NoSlabs);
+    let written = bench.write(u64::from(CHUNK), WriteClass::Overwrite, 1, 2);
+    assert_eq!(written, Err(SpaceError::NoSpace));
+    assert_eq!((bench.record().min_holders, bench.record().stale.len()), (2, 0));
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(bench.holders(1), [] as [usize; 0], "the slab that the other disk gave is given back");
+    bench.stores[1].set_fault(FakeFault::None);
+    bench.space.refresh();
+    bench.overwrite(u64::from(CHUNK), 2);
+    assert_eq!(bench.holders(1), [0, 1]);
 }
 
 #[test]
@@ -342,9 +385,9 @@ fn two_copies_always_count(bench: &mut Bench, target: DiskId, store: &FakeStore)
 #[test]
 fn no_copy_is_given_up_for_one_that_is_completed_on_a_disk_that_is_about_to_be_put_out() {
     let (mut bench, target, store) = with_a_copy_in_the_making();
-    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::Lost)));
     bench.pass(Duration::from_secs(5));
-    // It was proposed that the disk leaves; meanwhile it is back, and the copy becomes complete.
+    // A record without the disk was proposed; meanwhile the disk is back, and the copy becomes complete.
     store.set_fault(FakeFault::None);
     bench.pass(Duration::from_secs(5));
     bench.state.set_fault_hook(None);
@@ -355,7 +398,7 @@ fn no_copy_is_given_up_for_one_that_is_completed_on_a_disk_that_is_about_to_be_p
 #[test]
 fn no_copy_is_given_up_by_the_record_that_puts_the_disk_of_the_new_one_out() {
     let (mut bench, target, store) = with_a_copy_in_the_making();
-    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::Lost)));
     let grown = u64::from(CHUNK) * 65 * BLOCK_BYTES as u64;
     bench.space.with_volume(VOLUME, |coordinator| coordinator.resize(grown));
     bench.pass(Duration::from_millis(100));
@@ -375,7 +418,7 @@ fn no_copy_is_given_up_by_the_record_that_puts_the_disk_of_the_new_one_out() {
 fn no_copy_is_given_up_for_one_that_was_completed_on_a_disk_that_is_out_while_the_record_cannot_change() {
     let (mut bench, target, store) = with_a_copy_in_the_making();
     let kept = bench.holders(0)[1];
-    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::Lost)));
     bench.pass(Duration::from_secs(5));
     // The record puts the disk out; a remaining one cannot promise that yet, and another change waits for its answer.
     bench.stores[kept].set_fault(FakeFault::Hang);
@@ -387,7 +430,7 @@ fn no_copy_is_given_up_for_one_that_was_completed_on_a_disk_that_is_out_while_th
         tick(&mut bench);
     }
     assert!(!bench.record().in_sync.contains(&target));
-    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::Lost)));
+    bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::Lost)));
     let grown = u64::from(CHUNK) * 65 * BLOCK_BYTES as u64;
     bench.space.with_volume(VOLUME, |coordinator| coordinator.resize(grown));
     store.set_fault(FakeFault::None);
@@ -453,7 +496,7 @@ fn a_copy_too_many_is_given_up_and_a_retired_disk_gives_its_own_up_first() {
             bench.overwrite(other, 1);
             bench.overwrite(0, 1);
         }
-        // Its copy is made elsewhere; then the other one leaves too, and both come back at once.
+        // Disk 2's copy is made elsewhere; then disk 1 leaves too, and both come back at once.
         let second = bench.space.detach_disk(disk(2)).unwrap();
         bench.overwrite(0, 2);
         bench.pass(Duration::from_secs(31 * 60));
@@ -477,8 +520,8 @@ fn a_copy_too_many_is_given_up_and_a_retired_disk_gives_its_own_up_first() {
     }
 }
 
-/// A chunk with copies on three disks of which two are wanted: that of the third, which is retired, is about to be given up. `write`
-/// writes what the number says, on disks 1 and 2 at first.
+/// A chunk with copies on three disks of which two are wanted: the third disk is retired, and about to
+/// give its copy up. `write` writes the number, on disks 1 and 2 at first.
 fn with_a_copy_too_many(write: fn(&mut Bench, u8)) -> Bench {
     let mut bench = Bench::new(3, 8, Resiliency::TwoWay);
     write(&mut bench, 1);
@@ -542,8 +585,8 @@ fn a_retired_disk_is_not_forgotten_while_it_is_asked_for_a_slab() {
     let token = bench.start(write);
     bench.pass(Duration::from_millis(100));
     let asked = (0..3).find(|at| bench.stores[*at].pending() > 0).unwrap();
-    // What the record becomes is not known for a while.
-    bench.state.set_fault_hook(Some(Box::new(|_| cluster::Fault::AnswerLost)));
+    // The outcome of the record's change is not known for a while.
+    bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::AnswerLost)));
     bench.space.set_retired(disk(asked as u8 + 1), true);
     bench.pass(Duration::from_secs(2));
     bench.stores.iter().for_each(|store| store.set_fault(FakeFault::None));

@@ -5,8 +5,8 @@ use crate::coordinator::Coordinator;
 use crate::fake_store::FakeFault;
 use crate::message::{BusError, Operation, Request, Response};
 use crate::replica::Replica;
-use cluster::FaultDomain;
 use pool::{Disk, PoolView, Route};
+use records::FaultDomain;
 use std::cell::RefCell;
 use std::rc::Rc;
 use types::ChunkIndex;
@@ -23,7 +23,7 @@ struct Wire {
 }
 
 impl Wire {
-    /// Carries everything but what is to be held.
+    /// Carries all requests but the held ones.
     fn carry(&mut self, hold: impl Fn(DiskId, &Operation) -> bool) {
         for _ in 0..10_000 {
             if let Some((to, request)) = self.coordinator.poll_send() {
@@ -84,7 +84,7 @@ fn two_disks() -> (Wire, Vec<FakeStore>) {
     with_disks(2, Resiliency::TwoWay)
 }
 
-/// So many disks, of which some have a copy of one block.
+/// Makes `count` disks, some of which have a copy of one block.
 fn with_disks(count: u8, resiliency: Resiliency) -> (Wire, Vec<FakeStore>) {
     let (state, now) = (MemoryState::new(), Monotonic(1_000_000_000));
     let pool = PoolId::from_bytes([1; 16]);
@@ -110,7 +110,8 @@ fn with_disks(count: u8, resiliency: Resiliency) -> (Wire, Vec<FakeStore>) {
 #[test]
 fn a_write_that_nobody_waits_for_any_more_does_not_come_after_newer_ones() {
     let (mut wire, stores) = two_disks();
-    // Disk 2 is put out since a write does not arrive, and is sent it again while disk 1 has yet to promise so.
+    // Disk 2 is expelled since a write does not arrive, and gets it again while disk 1 has yet to promise
+    // so.
     wire.write(2, 0, 2);
     let writes_to_2 =
         |to: DiskId, operation: &Operation| to == disk(2) && matches!(operation, Operation::Write { .. });
@@ -204,8 +205,8 @@ fn a_slab_is_not_given_back_while_a_change_is_on_its_way_to_it() {
     }
 }
 
-/// Disk 2 loses what it had acknowledged, the coordinator's process dies, and the next one dies when disk 2 has the first of several writes that
-/// make it equal, and perhaps the stamp before that.
+/// Disk 2 loses acknowledged writes, the coordinator's process dies, and the next one dies when disk 2
+/// has the first of several writes that make it equal, and perhaps the stamp before that.
 #[test]
 fn a_second_crash_while_copies_are_made_equal_leaves_the_one_believed_that_was_before() {
     for (copies, resiliency) in [(2, Resiliency::TwoWay), (3, Resiliency::ThreeWay)] {
@@ -263,4 +264,25 @@ fn a_disk_that_opens_sessions_and_takes_no_write_is_not_waited_for_any_longer_th
     wire.held.clear();
     wire.pass(20_000, |_, _| false);
     assert_eq!(wire.coordinator.record().in_sync, [disk(1), disk(2)]);
+}
+
+#[test]
+pub(super) fn a_chunk_is_given_back_only_when_no_disk_is_asked_about_it_any_more() {
+    let (mut wire, stores) = two_disks();
+    wire.restart(2);
+    // After a crash disks are asked what may differ; one has not got to it yet when the chunk is not needed any more.
+    let slow =
+        |to: DiskId, operation: &Operation| to == disk(2) && matches!(operation, Operation::Regions { .. });
+    wire.pass(500, slow);
+    assert_eq!((wire.coordinator.phase(), wire.held.len()), (&Phase::Serving, 1));
+    let give_back = SpaceRequest::Discard { lba: Lba(0), blocks: u64::from(CHUNK) };
+    wire.coordinator.submit(wire.now, 2, give_back);
+    wire.pass(500, slow);
+    for (to, request) in std::mem::take(&mut wire.held) {
+        wire.deliver(to, request);
+    }
+    wire.pass(500, |_, _| false);
+    assert_eq!(wire.done, [1, 2]);
+    assert!(stores.iter().all(|store| !store.has_chunk(VOLUME, ChunkIndex(0))));
+    assert_eq!(wire.coordinator.record().in_sync, [disk(1), disk(2)], "no disk has lost anything");
 }

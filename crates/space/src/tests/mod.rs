@@ -16,7 +16,7 @@ use crate::api::{SpaceCompletion, SpaceError, SpaceReply, SpaceRequest, VirtualD
 use crate::coordinator::{Config, Phase};
 use crate::fake_store::{FakeFault, FakeStore};
 use crate::local::{LocalSpace, VolumeHandle};
-use cluster::{FaultDomain, MemoryClient, MemoryState, Provisioning, Resiliency, Typed, VolumeRecord};
+use records::{FaultDomain, MemoryClient, MemoryState, Provisioning, Resiliency, Typed, VolumeRecord};
 use std::time::Duration;
 use store::api::WriteClass;
 use sys::{BufMut, Payload};
@@ -72,7 +72,8 @@ impl Bench {
         (space, handle)
     }
 
-    /// The process dies; of what stores had not answered, `keep` is done. Then it starts again.
+    /// Ends the process; of the stores' unanswered requests, `keep` chooses those that are done. Then it
+    /// starts again.
     pub fn crash(&mut self, mut keep: impl FnMut() -> bool) {
         for store in &self.stores {
             store.crash(&mut keep);
@@ -84,7 +85,7 @@ impl Bench {
         self.settle();
     }
 
-    /// The process dies, starts again, and has so much time.
+    /// Ends the process, starts it again, and gives it `time`.
     pub fn restart_for(&mut self, time: Duration) {
         self.restart_with(&[FakeFault::None; 8], time);
     }

@@ -1,10 +1,10 @@
 //! Spaces of several nodes over a transport in memory.
 
 use super::*;
-use crate::coordinator::Predecessor;
+use crate::coordinator::{Event, Predecessor};
 use crate::local::LocalEvent;
 use crate::message::{BusError, Operation, PeerId, Request, Response, Transport, Waiting};
-use cluster::{Condition, NodeLease, Record};
+use records::{Condition, NodeLease, Record};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -13,17 +13,17 @@ use types::{Epoch, NodeId};
 
 const LEASE: Duration = Duration::from_millis(500);
 
-/// What one node has sent to disks of others, and what came back.
+/// Requests that one node has sent to disks of others, and the answers.
 #[derive(Default)]
 pub(super) struct Ends {
     sent: Vec<(DiskId, Request)>,
     answers: Vec<Response>,
     reads: usize,
     reads_by_disk: BTreeMap<DiskId, usize>,
-    /// Writes do not leave; `Some(true)`: the space is told so.
+    /// Writes do not leave; `Some(true)`: the transport reports that to the space.
     pub queues_writes: Option<bool>,
     queued: Vec<(DiskId, Request)>,
-    /// Reads of this disk wait for their turn, and the space is told so.
+    /// Reads of this disk wait for their turn, and the transport reports that to the space.
     pub held: Option<DiskId>,
     held_reads: Vec<(DiskId, Request)>,
     told: Vec<Waiting>,
@@ -98,21 +98,21 @@ pub(super) struct Node {
     handle: Option<VolumeHandle<FakeStore, MemoryClient>>,
 }
 
-/// Nodes with so many disks each, and a volume over all of them.
+/// Nodes with the same number of disks each, and a volume over all of them.
 pub(super) struct Cluster {
     pub nodes: Vec<Node>,
     state: MemoryState,
     pub now: Monotonic,
-    /// How far time goes on at once.
+    /// The step by which time advances.
     pub step: Duration,
-    /// Disks that get reads so much later.
+    /// Disks whose reads arrive later, and by how much.
     pub delays: BTreeMap<DiskId, Duration>,
     late: Vec<(Monotonic, usize, DiskId, Request)>,
     /// Nodes that nothing comes from.
     dead: BTreeSet<usize>,
     /// Nodes whose lease is renewed.
     leased: BTreeSet<usize>,
-    /// Nodes that are told that nobody else answers for the volume.
+    /// Nodes that hear that nobody else answers for the volume.
     permitted: BTreeSet<usize>,
     incarnation: u128,
     next_token: u64,
@@ -170,7 +170,7 @@ impl Cluster {
         }
     }
 
-    /// Carries what nodes say to each other until they are silent.
+    /// Carries messages between nodes until they are silent.
     fn carry(&mut self) {
         loop {
             let mut moved = false;
@@ -324,7 +324,7 @@ impl Cluster {
         self.carry();
     }
 
-    /// Writes a block of each of so many chunks, and waits until the record counts them.
+    /// Writes a block of each of `chunks` chunks, and waits until the record counts them.
     pub fn fill(&mut self, node: usize, chunks: u64) {
         for chunk in 0..chunks {
             self.write(node, chunk * u64::from(CHUNK), chunk as u8 + 1).unwrap();
@@ -361,7 +361,7 @@ fn all_disks_of_a_dead_node_leave_by_one_record_and_nobody_waits_for_a_call() {
     let mut cluster = Cluster::new(3, 3, Resiliency::ThreeWay);
     cluster.open(0);
     cluster.fill(0, 6);
-    // What was written is settled: only what is written from here on is missed.
+    // All writes are settled: only later ones are missed.
     cluster.pass(Duration::from_secs(70));
     let before = cluster.record();
     let data = filled(1, 99);
@@ -375,7 +375,7 @@ fn all_disks_of_a_dead_node_leave_by_one_record_and_nobody_waits_for_a_call() {
     assert_eq!(record.epoch, before.epoch.next(), "more than one change of the record");
     let dead = cluster.disks_of(2);
     assert!(dead.iter().all(|disk| record.stale.iter().any(|stale| stale.disk == *disk)));
-    // It is brought back as soon as it is there, with what it missed alone.
+    // The dead node is resynced as soon as it is there, with the missed write alone.
     cluster.pass(Duration::from_secs(2));
     cluster.revive(2);
     cluster.pass(Duration::from_secs(4));
@@ -451,7 +451,7 @@ fn a_disk_that_was_moved_to_another_node_counts_where_it_was_when_the_copies_wer
     cluster.fill(0, 6);
     cluster.kill(0);
     cluster.kill(1);
-    // Whoever opens it takes both disks for those of one node.
+    // A node that opens it takes both disks for those of one node.
     cluster.nodes[2].space.attach_remote_disk(disk(1), (64, 64), domain(1));
     cluster.open(2);
     cluster.pass(Duration::from_secs(20));
@@ -498,7 +498,7 @@ pub(super) fn an_owner_serves_when_nobody_answers_any_more_of_all_that_the_recor
     };
     let claimed = take_over(&mut cluster, 1, 1).expect("it asks");
     assert_eq!((claimed.before, cluster.phase(1)), (vec![NodeId(1)], Some(Phase::Opening)));
-    // It dies before it served: the next one has to know of both.
+    // The node dies before it served: the next one has to know of both.
     cluster.kill(1);
     let claimed = take_over(&mut cluster, 2, 2).expect("it asks");
     assert_eq!((claimed.before, cluster.phase(2)), (vec![NodeId(1), NodeId(2)], Some(Phase::Opening)));
@@ -508,11 +508,11 @@ pub(super) fn an_owner_serves_when_nobody_answers_any_more_of_all_that_the_recor
     cluster.pass(Duration::from_millis(40));
     assert_eq!(cluster.phase(2), Some(Phase::Serving));
     assert!(cluster.nodes[2].space.claimed().is_empty());
-    // With the next change nobody is left of whom to ask.
+    // After the next change no node is left to ask.
     cluster.write(2, 9, 1).unwrap();
     cluster.pass(Duration::from_secs(3));
     assert!(cluster.record().before.is_empty(), "{:?}", cluster.record());
-    // Its own process asks nobody: what it has before it is its own.
+    // The node's own process asks nobody: the owner before it is the node itself.
     cluster.nodes[2].space.forget_volume(VOLUME);
     assert_eq!(take_over(&mut cluster, 2, 3), None);
     assert_eq!(cluster.phase(2), Some(Phase::Serving));
@@ -568,7 +568,7 @@ pub(super) fn a_node_that_names_an_epoch_of_no_record_keeps_no_owner_out() {
     cluster.write(0, 2, 8).unwrap();
     assert_eq!((cluster.read(0, 1), cluster.read(0, 2)), (7, 8));
     assert!(cluster.record().epoch < Epoch(100), "{:?}", cluster.record().epoch);
-    // What a record gives later is taken.
+    // An epoch that a record gives later is taken.
     cluster.kill(0);
     cluster.take_over(1, None);
     cluster.pass(Duration::from_secs(2));
@@ -640,7 +640,7 @@ fn a_session_ends_with_its_connection_and_is_no_other_connections() {
     assert_eq!(chunks(8, 3), Err(BusError::NoSession), "another connection used the session");
     space.end_peer(PeerId(7));
     assert_eq!(chunks(7, 4), Err(BusError::NoSession));
-    // What was asked before the connection was lost is answered to nobody.
+    // Requests from before the loss of the connection are answered to nobody.
     space.handle_remote(
         PeerId(9),
         NodeId(2),
@@ -651,7 +651,7 @@ fn a_session_ends_with_its_connection_and_is_no_other_connections() {
     answers.clear();
     space.poll_remote(&mut answers);
     assert!(answers.is_empty(), "{answers:?}");
-    // A disk that is not here is not reached, whoever asks.
+    // A disk that is not here is not reached, from any connection.
     space.handle_remote(PeerId(9), NodeId(2), disk(2), request(6, Operation::Chunks));
     space.poll_remote(&mut answers);
     assert!(
@@ -704,7 +704,7 @@ pub(super) fn a_claim_on_the_volume_of_a_node_that_has_come_back_fails() {
     let died = cluster.state.write(&lease(1), 0).unwrap();
     cluster.open(0);
     cluster.fill(0, 1);
-    // It is taken for dead, and comes back before the claim.
+    // The node is taken for dead, and comes back before the claim.
     let back = cluster.state.write(&lease(2), died).unwrap();
     let fence = |revision| Some(Condition { key: lease(1).key(), revision });
     cluster.take_over(1, fence(died));
@@ -747,4 +747,19 @@ fn a_request_that_waits_on_this_side_does_not_fail_its_disk() {
     // One that has left and is not answered does.
     let (_, in_sync) = queue_a_write(false);
     assert!(in_sync < 3);
+}
+
+#[test]
+fn a_volume_that_is_forgotten_has_told_which_disks_left_it() {
+    let mut cluster = Cluster::new(3, 1, Resiliency::ThreeWay);
+    cluster.open(0);
+    cluster.write(0, 1, 5).unwrap();
+    cluster.kill(2);
+    cluster.write(0, 1, 6).unwrap();
+    cluster.pass(Duration::from_secs(1));
+    assert_eq!(cluster.record().in_sync.len(), 2);
+    let space = &cluster.nodes[0].space;
+    space.forget_volume(VOLUME);
+    let mut told = std::iter::from_fn(|| space.poll_event());
+    assert!(told.any(|event| matches!(event, LocalEvent::Volume(VOLUME, Event::DiskLeft { .. }))));
 }

@@ -1,6 +1,6 @@
 //! Each bug that seeds do not find is found by a test.
 
-use super::{damage, faults, going_back, hedges, jobs, nodes, real_stores};
+use super::{damage, faults, going_back, hedges, jobs, late_messages, nodes, real_stores};
 use crate::planted::{Planted, plant};
 use std::panic::catch_unwind;
 
@@ -43,6 +43,9 @@ fn finder(bug: Planted) -> fn() {
         Planted::MoveFromOneCopy => {
             damage::a_move_takes_what_the_copy_that_stays_has_lost_from_the_one_that_is_given_up
         }
+        Planted::ProbedChunksGivenBack => {
+            late_messages::a_chunk_is_given_back_only_when_no_disk_is_asked_about_it_any_more
+        }
         Planted::PromisedLessAccepted => {
             going_back::a_disk_that_goes_back_between_two_starts_is_brought_up_to_date_from_the_beginning
         }
@@ -55,6 +58,9 @@ fn finder(bug: Planted) -> fn() {
         Planted::RepairOnce => damage::a_repair_that_a_disk_away_made_fail_is_done_when_that_is_back,
         Planted::RescueOfMissed => {
             faults::a_block_of_a_disk_that_returns_is_not_believed_where_it_may_be_of_before
+        }
+        Planted::RetiringCountsAsOut => {
+            jobs::no_chunk_begins_with_fewer_copies_since_a_disk_is_being_retired
         }
         Planted::SettledEarly => faults::a_second_crash_finds_again_what_the_first_left_to_compare,
         Planted::SurplusUnverified => jobs::a_copy_too_many_is_given_up_only_when_those_that_remain_are_whole,

@@ -6,7 +6,7 @@ use crate::coordinator::{Config, Phase};
 use crate::local::{LocalSpace, VolumeHandle};
 use ::disk::DiskError;
 use ::disk::crash::{CrashChoice, CrashDisk, CrashOptions, Fault, FaultAction, FaultTarget};
-use cluster::{
+use records::{
     FaultDomain, JobKind, MemoryClient, MemoryState, Provisioning, Resiliency, Typed, VolumeRecord,
 };
 use std::time::Duration;
@@ -80,7 +80,8 @@ impl RealBench {
         }
     }
 
-    /// Two disks, and block 3 with 1 and then with 2: what follows is under the same epoch, so that only the journal's end can tell that it is missing.
+    /// Two disks, and block 3 with 1 and then with 2: later writes are under the same epoch, so that only
+    /// the journal's end can tell that it is missing.
     fn with_block_3_written_twice() -> Self {
         let mut bench = Self::new(2);
         bench.write(3, WriteClass::Overwrite, 1, 1);
@@ -121,7 +122,7 @@ impl RealBench {
         self.call(SpaceRequest::Write { lba: Lba(lba), class: WriteClass::Append, data }).unwrap();
     }
 
-    /// Where on a disk a block filled with this byte lies, in place.
+    /// The place on a disk of a block filled with this byte.
     fn place_of(&self, at: usize, byte: u8) -> u64 {
         let filled = [byte; 4080];
         let places = (1..(64 << 20) / 4096).map(|block| block * 4096);

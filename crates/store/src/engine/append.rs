@@ -70,8 +70,9 @@ impl Placing {
 
 /// An append write.
 ///
-/// Invariant: data goes over blocks that can be read only in `Placing`, when the regions' durable epoch is at least the write's; in
-/// `Zeroing` it goes to blocks that no read looks at before the record that follows the flush.
+/// Invariant: data goes over blocks that can be read only in `Placing`, when the regions' durable epoch
+/// is at least the write's; in `Zeroing` it goes to blocks that no read uses before the record that
+/// follows the flush.
 #[derive(Debug)]
 pub(super) struct AppendTask {
     volume: VolumeId,

@@ -57,7 +57,7 @@ enum Written {
 pub(super) struct Checkpoint {
     state: State,
     requested: bool,
-    /// The last one found no room under the disk: the next change makes it try again.
+    /// The last one found no space on the disk: the next change makes it try again.
     stalled: bool,
     giving_up: bool,
     /// Checkpoints that have moved the journal's tail.
@@ -117,11 +117,12 @@ impl Checkpoint {
     pub(super) fn request(&mut self) -> bool {
         !std::mem::replace(&mut self.requested, true)
     }
-    /// Asks for a checkpoint, if the next one is not going to find too little room.
+    /// Asks for a checkpoint, if the next one is not going to find too little space.
     pub(super) fn request_unless_stalled(&mut self) {
         self.requested |= !self.stalled;
     }
-    /// Asks for so many checkpoints, whether there is something to write or not, so that as many slots of the anchor are written again.
+    /// Asks for this many checkpoints, even with nothing to write, so that as many slots of the anchor are
+    /// written again.
     pub(super) fn write_anchors(&mut self, count: usize) {
         self.anchors_due = self.anchors_due.max(count);
     }
@@ -137,7 +138,7 @@ impl Checkpoint {
     pub(super) fn unstall(&mut self) {
         self.stalled = false;
     }
-    /// Asks anew for a checkpoint that found no room. Answers whether there is one.
+    /// Asks again for a checkpoint that found no space. Answers whether there was one.
     pub(super) fn retry(&mut self) -> bool {
         let stalled = std::mem::take(&mut self.stalled);
         self.requested |= stalled;
@@ -178,7 +179,7 @@ impl Checkpoint {
     pub(super) fn done(&self) -> u64 {
         self.done
     }
-    /// Whether none runs, and none begins because the last one found no room.
+    /// Whether none runs, and none begins because the last one found no space.
     pub(super) fn is_stalled(&self) -> bool {
         self.state == State::Idle && self.stalled
     }
@@ -415,7 +416,7 @@ impl Checkpoint {
     /// Notes that a write ended: a page's, if `page` names one.
     ///
     /// # Errors
-    /// The write failed, and not for lack of room.
+    /// An error of the write, except lack of space.
     pub(super) fn written(
         &mut self,
         page: Option<u64>,
@@ -433,7 +434,8 @@ impl Checkpoint {
             }
             (Err(DiskError::NoSpace), page) => {
                 self.giving_up = true;
-                // It is nowhere but in RAM: it must not make room for another before the checkpoint has been given up.
+                // The page is only in RAM: it must not make room for another before the checkpoint has been
+                // given up.
                 page.iter().for_each(|key| pages.cache.undo_write(*key));
             }
             (Err(error), _) => return Err(error),
@@ -468,8 +470,8 @@ impl Checkpoint {
         None
     }
 
-    /// Goes on after a flush: when everything in place is durable, the pages' versions may say so; when they are durable too, the anchor may
-    /// move behind it.
+    /// Continues after a flush: when everything in place is durable, the pages' versions are written; when
+    /// they are durable too, the anchor may move behind it.
     pub(super) fn flushed<D: Disk>(&mut self, mut near: Neighbours<'_, D>) {
         match self.state {
             State::Flushing(Written::InPlace) => self.gather_versions(&mut near),
@@ -548,8 +550,8 @@ impl Checkpoint {
         self.heal_next(ending)
     }
 
-    /// Writes zeroes over the next blocks of the journal that the medium did not give and that the anchor has passed. Their room is not given
-    /// back before that, so no batch is on its way there.
+    /// Writes zeroes over the next blocks of the journal that the medium could not read and that the anchor
+    /// has passed. Their space is not given back before that, so no batch is on its way there.
     fn heal_next<D: Disk>(&mut self, ending: Ending<'_, D>) -> Option<Ended> {
         let Ending { layout, device, overlay, journal } = ending;
         let needed = journal.place_behind(self.through);
@@ -583,9 +585,9 @@ impl Checkpoint {
 
 /// How a checkpoint ended, and the fresh writes that waited for its end.
 pub(super) enum Ended {
-    /// The journal's batches up to `through` are in place, and their room is free.
+    /// The journal's batches up to `through` are in place, and their space is free.
     Done { through: u64, waiting: Vec<SlotId> },
-    /// There was no room under the disk.
+    /// There was no space on the disk.
     GivenUp { waiting: Vec<SlotId> },
 }
 

@@ -15,7 +15,7 @@ const GROUPS_MAX: usize = 1 << 20;
 struct BlockSet(BTreeMap<u64, u64>);
 
 impl BlockSet {
-    /// Remembers the block if there is room. Answers whether it was not known before.
+    /// Remembers the block if there is space. Answers whether it was not known before.
     fn insert(&mut self, key: u64) -> bool {
         let (group, bit) = (key / 64, 1 << (key % 64));
         let has_room = self.0.len() < GROUPS_MAX;
@@ -58,7 +58,7 @@ pub(super) struct Losses {
     pub(super) damaged_structures: u64,
 }
 
-/// Invariant: a block or page stands here from the time when it was counted until it is written again; blocks as long as there is room.
+/// Invariant: a block or page stands here from the time when it was counted until it is written again; blocks as long as there is space.
 #[derive(Debug, Default)]
 pub(super) struct Damage {
     blocks: BlockSet,

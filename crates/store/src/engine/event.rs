@@ -1,5 +1,6 @@
-//! How the store and its tasks speak: the store tells a task of an event, and the task answers with what it does next. Between two events
-//! a task changes nothing, so a reader of one kind of task needs only its own file.
+//! Protocol between the store and its tasks: the store sends a task an event, and the task answers with
+//! its next step. Between two events a task changes nothing, so a reader of one kind of task needs only
+//! its own file.
 
 use crate::api::{StoreError, StoreReply};
 use crate::record::Record;
@@ -9,26 +10,28 @@ use sys::{BufMut, Payload};
 /// News for a task.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// No earlier change of its blocks stands before it, and its metadata pages are in RAM and pinned. For an allocation: a slab may be free.
+    /// No earlier change of the task's blocks stands before it, and its metadata pages are in RAM and
+    /// pinned. For an allocation: a slab may be free.
     Turn,
-    /// One of its reads ended.
+    /// A read of the task ended.
     SegmentRead { segment: u16, result: Result<Option<BufMut>, DiskError> },
-    /// One of its writes ended. An error is always [`DiskError::NoSpace`]: after any other the store is poisoned.
+    /// A write of the task ended. An error is always [`DiskError::NoSpace`]: after any other the store is
+    /// poisoned.
     Written(Result<(), DiskError>),
-    /// The flush that is going to make its writes durable has begun.
+    /// The flush that is going to make the task's writes durable has begun.
     Flushing,
-    /// Its writes are durable.
+    /// The task's writes are durable.
     Flushed,
-    /// Its record is durable and has taken effect, in the batch of this sequence.
+    /// The task's record is durable and has taken effect, in the batch of this sequence.
     Committed(u64),
-    /// The poll that it asked to wait for has come.
+    /// The poll that the task asked to wait for has come.
     Polled,
-    /// The checkpoint that it waited for has ended.
+    /// The checkpoint that the task waited for has ended.
     CheckpointEnded,
 }
 
 impl Event {
-    /// Stops a test whose task was told of what cannot happen to it.
+    /// Stops a test whose task got an event that cannot happen to it.
     pub(super) fn cannot_be(self) -> Next {
         debug_assert!(false, "a task was told of {self:?}, which it never waits for");
         Next::Wait
@@ -53,7 +56,8 @@ pub(super) enum Next {
     RecordBeside(Record),
     /// The data that its record awaits are durable; it waits for the record.
     Placed,
-    /// The data that its record awaits have found no room. It is refused, and waits until the record is taken back.
+    /// The data that its record awaits have found no space. The task is refused, and waits until the record
+    /// is taken back.
     Withdraw,
     /// Is answered, and lets go of all it holds.
     Finish(Result<StoreReply, StoreError>),

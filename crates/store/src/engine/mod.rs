@@ -1,9 +1,11 @@
 //! The store at work: requests in, disk operations out, answers back.
 //!
-//! A request becomes a task (`requests`). A task that changes something waits for its turn in its slab's line ([`crate::locks`]), then for
-//! its metadata pages, then acts by its kind (`read`, `write`, `append`, `discard`, `slab`). Between two events a task does nothing: it is
-//! told of one ([`event::Event`]) and answers with what it does next ([`event::Next`]), which the store does (`steps`). Changes become
-//! visible when their journal batch is durable, in batch order: what a read sees is what a crash would leave.
+//! A request becomes a task (`requests`). A task that changes something waits for its turn in its
+//! slab's line ([`crate::locks`]), then for its metadata pages, then acts by its kind (`read`, `write`,
+//! `append`, `discard`, `slab`). Between two events a task does nothing: it gets one ([`event::Event`])
+//! and answers with its next step ([`event::Next`]), which the store carries out (`steps`). Changes
+//! become visible when their journal batch is durable, in batch order: a read sees what a crash would
+//! leave.
 //!
 //! The state is in parts, each with its invariant above it. A part is handed the neighbours that it may touch, and nothing else.
 
@@ -110,7 +112,7 @@ pub struct Store<D: Disk> {
     arrived: Vec<DiskCompletion>,
     /// Something was asked for since the last poll.
     touched: bool,
-    /// Counts what lets a poll go on, besides operations that start and tasks that end.
+    /// Progress that lets a poll continue, besides operations that start and tasks that end.
     moves: u64,
 }
 
@@ -130,7 +132,7 @@ impl<D: Disk + 'static> Opening<D> {
         Self { work, options }
     }
 
-    /// `None` while it goes on; the store, or why not, once. Polls the disk.
+    /// `None` while it is under way; the store, or why not, once. Polls the disk.
     pub fn poll(&mut self) -> Option<Result<Store<D>, OpenError>> {
         let (result, disk) = self.work.poll()?;
         Some(result.map(|opened| Store::from_opened(disk, opened, self.options)))
@@ -379,7 +381,7 @@ impl<D: Disk> Store<D> {
         self.tasks.take_answers(out);
     }
 
-    /// Counts what lets a poll go on.
+    /// Counts the progress that lets a poll continue.
     fn progress(&self) -> (u64, u64, u64) {
         (self.device.started(), self.tasks.ended(), self.moves)
     }
@@ -459,7 +461,7 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Goes on with what a durable write or a flush allows.
+    /// Continues the work that a durable write or a flush allows.
     fn durable(&mut self, op: Op) {
         match op {
             Op::Batch { sequence } => self.batch_written(sequence),
@@ -493,7 +495,7 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Refuses every change from here on, while reads go on (I9): after a failed write or flush nothing is known about what the disk holds
+    /// Refuses every change from here on, while reads continue (I9): after a failed write or flush nothing is known about what the disk holds
     /// beyond what was durable.
     fn poison(&mut self, error: &DiskError) {
         if self.poisoned {

@@ -24,8 +24,9 @@ pub(super) type Pinned = SmallVec<[u64; 4]>;
 /// The metadata words that a task reads or changes.
 pub(super) type WordRanges = SmallVec<[Range<u32>; 2]>;
 
-/// Invariant: a page in RAM is of its slab's present owner, and tells what the journal has made durable, no more; what is dirty is written
-/// again by a checkpoint, what is clean lies in place with the version that `versions` names; a page that a task has pinned stays.
+/// Invariant: a page in RAM is of its slab's present owner, and shows what the journal has made
+/// durable, no more. A dirty page is written again by a checkpoint; a clean one lies in place with the
+/// version that `versions` names. A page that a task has pinned stays.
 pub(super) struct Pages {
     disk: DiskId,
     pub(super) cache: PageCache,
@@ -36,9 +37,9 @@ pub(super) struct Pages {
 
 /// Outcome of the read of a page.
 pub(super) enum Arrival {
-    /// It is being read once more.
+    /// The page is being read once more.
     Again,
-    /// The tasks that waited for it. It is in RAM, unless its slab changed hands meanwhile.
+    /// The page is in RAM, unless its slab changed hands meanwhile; these tasks waited for it.
     Here(Vec<SlotId>),
     /// The disk as a whole fails: the tasks that waited fail too.
     Failed(Vec<SlotId>, DiskError),

@@ -52,7 +52,7 @@ pub(super) struct ReadTask {
     outstanding: u32,
     failed: Option<DiskError>,
     suspects: Vec<Suspect>,
-    /// Blocks whose checksums are gone, and blocks that were found corrupt, by their place within the read. For a scrub, which goes on
+    /// Blocks whose checksums are gone, and blocks that were found corrupt, by their place within the read. For a scrub, which continues
     /// behind them.
     lost: Vec<u32>,
     corrupt: Vec<u32>,

@@ -27,7 +27,7 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// Where an anchor says that the scrub goes on; from the beginning if there is no such slab.
+    /// Returns the scrub's place in an anchor; the beginning if there is no such slab.
     pub(super) fn stored(slab: u32, block: u32, slab_count: u32) -> Self {
         if slab < slab_count { Self { slab, block } } else { Self::default() }
     }
@@ -144,7 +144,7 @@ pub(super) fn page_read<D: Disk>(
     let bytes = match result {
         Ok(Some(bytes)) => bytes,
         Ok(None) | Err(DiskError::Medium(_)) => BufMut::zeroed(PAGE_BYTES),
-        // The disk as a whole fails: the next read or write tells.
+        // The disk as a whole fails: the next read or write reports it.
         Err(_) => return,
     };
     let unchanged = pages.cache.is_clean(read.key) && pages.versions.get(read.slab(), read.page()) == version;

@@ -1,5 +1,6 @@
-//! The way of a task: it is told of an event, answers with what it does next, and the store does that. Here is every place at which one part
-//! learns what another has done; the parts do not know each other's tasks.
+//! The way of a task: it gets an event, answers with its next step, and the store carries that out.
+//! Every place at which one part learns what another has done is here; the parts do not know each
+//! other's tasks.
 
 use super::checkpoint::{Checkpoint, Ended};
 use super::event::{Event, Next};
@@ -20,7 +21,7 @@ use sys::{BufMut, Payload};
 use types::{Epoch, SlabIndex};
 
 impl<D: Disk> Store<D> {
-    /// Tells a task of an event and does what it does next.
+    /// Sends a task an event and carries out its next step.
     pub(super) fn tell(&mut self, id: SlotId, event: Event) {
         let next = self.step(id, event);
         // A write in place that ended may have been the last one that a promise waited for.
@@ -30,7 +31,8 @@ impl<D: Disk> Store<D> {
         self.go_on(id, next);
     }
 
-    /// Does what a task does next, and what follows from that: a loop, since a scrub of cached pieces that are empty goes on at once.
+    /// Carries out a task's next step, and all that follows: a loop, since a scrub of cached pieces that
+    /// are empty continues at once.
     pub(super) fn go_on(&mut self, mut id: SlotId, mut next: Next) {
         loop {
             (id, next) = match next {
@@ -90,7 +92,7 @@ impl<D: Disk> Store<D> {
         if task.pages_missing > 0 { Next::Wait } else { self.step(id, Event::Turn) }
     }
 
-    /// Tells a task of an event. Answers what it does next.
+    /// Sends a task an event. Answers its next step.
     fn step(&mut self, id: SlotId, event: Event) -> Next {
         let Some(task) = self.tasks.get_mut(id) else { return Next::Wait };
         match (&mut task.kind, task.place) {
@@ -215,7 +217,7 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Reads the next piece of a scrub, or answers it. Answers the task that goes on, and what it does.
+    /// Reads the next piece of a scrub, or answers it. Answers the task that continues, and its step.
     pub(super) fn scrub_on(&mut self, id: SlotId) -> (SlotId, Next) {
         let Some(Task { kind: Kind::Scrub(scrub), .. }) = self.tasks.get_mut(id) else {
             return (id, Next::Wait);
@@ -279,7 +281,8 @@ impl<D: Disk> Store<D> {
         self.go_on(task, next);
     }
 
-    /// Answers a task and lets go of what it holds. Answers the task that goes on because of that, and what it does.
+    /// Answers a task and releases what it holds. Answers the task that continues because of that, and its
+    /// step.
     fn finish(&mut self, id: SlotId, result: Result<StoreReply, StoreError>) -> Option<(SlotId, Next)> {
         match self.tasks.get_mut(id).map(|task| &mut task.kind) {
             Some(Kind::Read(read)) if read.scrub().is_some() => {
@@ -323,7 +326,7 @@ impl<D: Disk> Store<D> {
         self.tasks.finish(id, result, &mut self.pages);
     }
 
-    /// Queues a record for the journal; the task is told when the record is durable.
+    /// Queues a record for the journal; the task gets an event when the record is durable.
     fn record(&mut self, id: SlotId, record: Record, data: Payload, standing: Standing) {
         self.moves += 1;
         self.journal.push(Pending { record, data, task: Some(id), standing });
@@ -413,7 +416,7 @@ impl<D: Disk> Store<D> {
             return self.checkpoint_ended(ended);
         }
         if self.journal.is_starved() {
-            // It is full and cannot be emptied: the changes that wait for it are refused.
+            // The journal is full and cannot be emptied: the changes that wait for it are refused.
             for id in self.journal.refuse_pending() {
                 self.health.no_space += 1;
                 self.go_on(id, Next::fail(StoreError::NoSpace));
@@ -440,7 +443,7 @@ impl<D: Disk> Store<D> {
         (&mut self.checkpoint, near)
     }
 
-    /// Tells the checkpoint of one of its last writes.
+    /// Reports one of its last writes to the checkpoint.
     pub(super) fn end_checkpoint(
         &mut self,
         written: impl FnOnce(&mut Checkpoint, checkpoint::Ending<'_, D>) -> Option<Ended>,
@@ -455,7 +458,7 @@ impl<D: Disk> Store<D> {
         self.checkpoint_ended(ended);
     }
 
-    /// Lets those go on who waited for the end of a checkpoint.
+    /// Continues the tasks that waited for the end of a checkpoint.
     fn checkpoint_ended(&mut self, ended: Option<Ended>) {
         let (waiting, released) = match ended {
             None => return,

@@ -1,6 +1,7 @@
-//! The scrub of the store's own structures. Once in a round of the scrub, when all data is verified, it reads every copy of label, anchors,
-//! records, tables and page versions, and the batches of the journal that a crash would replay. All of it is in RAM too, so that what is damaged
-//! is written again: copies of the label here, one after the other; all else by the way on which it is written anyway.
+//! The scrub of the store's own structures. Once in a round of the scrub, when all data is verified, it
+//! reads every copy of label, anchors, records, tables and page versions, and the batches of the
+//! journal that a crash would replay. All of them are in RAM too, so damaged ones are written again:
+//! copies of the label here, one after the other; all else by its usual way.
 //!
 //! Bytes that are written while they are read may be half old and half new, and are not judged: the piece is read again, a few times at most, after
 //! the checkpoint or the records that are being written.
@@ -82,7 +83,7 @@ struct Pass {
     /// Times that this piece could not be judged.
     tries: u32,
     state: State,
-    /// The last batch of the journal that is looked at.
+    /// Last batch of the journal to verify.
     journal_end: u64,
     corrupt: Vec<(VolumeId, Lba)>,
 }
@@ -96,7 +97,7 @@ pub(super) struct PassEnded {
 /// The pass at work, if there is one.
 ///
 /// Invariant: one read or one write is in flight at a time, or none while it waits. A piece is judged only if nothing of its kind was being
-/// written when the read began, nor was since; a batch of the journal, if its room was not given back meanwhile. A copy of the label is
+/// written when the read began, nor was since; a batch of the journal, if its space was not given back meanwhile. A copy of the label is
 /// written only while it is known to be damaged.
 #[derive(Default)]
 pub(super) struct Structures {
@@ -165,7 +166,7 @@ impl Structures {
         self.end_unless(goes_on)
     }
 
-    /// Goes on if it waited: a checkpoint has ended, or records were written.
+    /// Continues if it waited: a checkpoint has ended, or records were written.
     pub(super) fn resume<D: Disk>(&mut self, mut near: Neighbours<'_, D>) -> Option<PassEnded> {
         let pass = self.pass.as_mut().filter(|pass| matches!(pass.state, State::Waiting))?;
         let goes_on = pass.read_piece(&mut near);
@@ -184,7 +185,7 @@ impl Structures {
 }
 
 impl Pass {
-    /// Goes on to the next piece. Answers whether there is one, as the other functions do that go on.
+    /// Moves to the next piece. Answers whether there is one.
     fn next_piece<D: Disk>(&mut self, near: &mut Neighbours<'_, D>) -> bool {
         match self.piece.next(near, self.journal_end) {
             Some(next) => {
@@ -222,7 +223,7 @@ impl Pass {
     ) -> bool {
         let State::Reading(reading) = &mut self.state else { return true };
         if !reading.take(result) {
-            // The disk as a whole fails: the next read or write tells.
+            // The disk as a whole fails: the next read or write reports it.
             return self.next_piece(near);
         }
         if reading.at < reading.bytes.len() {
@@ -350,7 +351,7 @@ impl Reading {
         device.read(Op::Structure, self.offset + self.at as u64, self.next_len());
     }
 
-    /// Takes what was read. Answers whether to go on: false if the disk as a whole failed.
+    /// Takes the bytes read. Answers whether to continue: false if the disk as a whole failed.
     fn take(&mut self, result: Result<Option<BufMut>, DiskError>) -> bool {
         let len = self.next_len();
         self.refused += u64::from(matches!(result, Err(DiskError::Medium(_))));
@@ -457,7 +458,7 @@ impl Piece {
             Self::Label { .. } => 0,
             Self::Anchor { .. } | Self::Records { .. } => written.anchors,
             Self::Tables { .. } | Self::Versions { .. } => written.tables,
-            // Batches are written once. Their room is given back first when it is to be written again.
+            // Batches are written once. Their space is given back first when it is to be written again.
             Self::Journal { sequence } => u64::from(near.journal.first_live() > sequence),
         }
     }

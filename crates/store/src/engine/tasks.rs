@@ -67,8 +67,9 @@ impl Task {
     }
 }
 
-/// Invariant: each request is one task until it is answered, once; some tasks go on after that (one whose record is being taken back). A task holds its
-/// place in its slab's line and its pinned pages until it ends, and then neither.
+/// Invariant: each request is one task until it is answered, once; some tasks continue after that (one
+/// whose record is being taken back). A task holds its place in its slab's line and its pinned pages
+/// until it ends, and then neither.
 pub(super) struct Tasks {
     tasks: Slots<Task>,
     locks: Locks,
@@ -157,7 +158,7 @@ impl Tasks {
         self.answers.push(StoreCompletion { token, result });
     }
 
-    /// Answers a task that goes on holding what it holds.
+    /// Answers a task that continues and keeps what it holds.
     pub(super) fn answer(&mut self, id: SlotId, result: Result<StoreReply, StoreError>) {
         if let Some(token) = self.tasks.get_mut(id).and_then(|task| task.token.take()) {
             self.answers.push(StoreCompletion { token, result });

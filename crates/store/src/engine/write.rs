@@ -1,11 +1,14 @@
 //! Overwrites and fresh writes.
 //!
-//! An overwrite is one journal record with its data. A fresh write goes in place, to blocks that read as zeroes until its
-//! record gives them their checksums: its bytes are written once. One that is alone on the disk is written durably, and its record beside it;
-//! of others the record goes beside the flush that they share. Whichever is durable first waits for the other; replay looks whether the
-//! data are there. A small one that is alone is journaled like an overwrite: one durable write instead of two. If fresh blocks
-//! turn out to hold something (the volume reuses them without a discard), few are journaled like an overwrite and many are first
-//! made unwritten by a record of their own, so that a crash never leaves bytes beside the checksum of others.
+//! An overwrite is one journal record with its data. A fresh write goes in place, to blocks that read
+//! as zeroes until its record gives them their checksums: its bytes are written once. If it is alone on
+//! the disk, it is written durably, with its record beside it. Otherwise its record goes beside the
+//! flush that it shares with others. The first of data and record to become durable waits for the
+//! other; replay checks whether the data are there. A small write that is alone is journaled like an
+//! overwrite: one durable write instead of two. If fresh blocks turn out to hold something (the volume
+//! reuses them without a discard), few are journaled like an overwrite and many are first made
+//! unwritten by a record of their own, so that a crash never leaves bytes beside the checksum of
+//! others.
 
 use super::checkpoint::Checkpoint;
 use super::damage::Damage;
@@ -48,7 +51,7 @@ pub(super) struct WriteRequest {
 }
 
 impl WriteRequest {
-    /// Its blocks, if it may have as many.
+    /// Returns the number of blocks, if it is allowed.
     pub(super) fn blocks(&self) -> Result<u32, StoreError> {
         let len = self.data.len();
         if len == 0 || !len.is_multiple_of(BLOCK_BYTES) || len > WRITE_BLOCKS_MAX * BLOCK_BYTES {
@@ -61,7 +64,7 @@ impl WriteRequest {
         Ok(blocks)
     }
 
-    /// Refuses data that does not match what is going to be known of it; `verify`: whether that is worth a look if nothing depends on it.
+    /// Refuses data that does not match its checksums; `verify`: check even if nothing depends on it.
     pub(super) fn check_data(&self, blocks: u32, verify: bool) -> Result<(), StoreError> {
         if self.class == WriteClass::Append {
             if verify && !payload_proves_itself(self.volume, self.lba, &self.data) {
@@ -70,7 +73,7 @@ impl WriteRequest {
             return Ok(());
         }
         let reserved = self.checksums.iter().any(|checksum| matches!(*checksum, UNWRITTEN | LOST));
-        // Replay tells by its data whether a batch is whole: nothing that does not match ever gets into the journal.
+        // Replay recognises a whole batch by its data: data that does not match never gets into the journal.
         let journaled = self.class == WriteClass::Overwrite || blocks <= JOURNALED_FRESH_BLOCKS_MAX;
         let matches = if verify || journaled {
             codes::payload_matches(self.volume, self.lba, &self.data, &self.checksums)
@@ -106,7 +109,7 @@ enum Stage {
     Recording,
     /// Data and record on their way beside each other.
     Both,
-    /// The data found no room: the record is being taken back.
+    /// The data found no space: the record is being taken back.
     TakingBack,
 }
 
@@ -220,7 +223,7 @@ impl WriteTask {
             near.checkpoint.await_end(id);
             return Next::Wait;
         }
-        // It may have waited since it was admitted.
+        // The epoch may have changed while the write waited.
         if let Err(fenced) = near.volumes.check(self.volume, self.stamp.epoch()) {
             return Next::fail(fenced);
         }
@@ -260,7 +263,7 @@ impl WriteTask {
         }
     }
 
-    /// Its bytes are durable.
+    /// Handles the end of the flush: the write's bytes are durable.
     fn flushed(&mut self) -> Next {
         debug_assert_eq!(self.stage, Stage::Flushing);
         self.stage = Stage::Recording;

@@ -4,7 +4,7 @@
 pub mod oracle;
 
 use disk::Disk;
-use disk::crash::{CrashDisk, CrashOptions};
+use disk::crash::{CrashChoice, CrashDisk, CrashOptions, Fate, Fault, FaultAction, FaultTarget};
 use std::collections::HashMap;
 use store::api::{StoreCompletion, StoreError, StoreReply, StoreRequest, WriteClass};
 use store::{FormatParameters, Store, StoreOptions, format};
@@ -188,4 +188,28 @@ pub fn pattern(version: u64, blocks: usize) -> Vec<u8> {
         }
     }
     out
+}
+
+/// A disk on which 16 blocks from 32 on found no room beside their record, and a power cut tore the batch that was to withdraw that. An overwrite of
+/// block 100 is durable, and one of block 101 was in the torn batch.
+pub fn with_torn_withdrawal() -> Rig<CrashDisk> {
+    let polls = |rig: &mut Rig<CrashDisk>| (0..20).for_each(|_| rig.poll());
+    let mut rig = new_rig();
+    rig.allocate(0, false);
+    rig.checkpoint();
+    let disk = rig.store.disk_mut().clone();
+    disk.inject(Fault::every(FaultTarget::Write, FaultAction::Hang));
+    rig.submit(write_request(WriteClass::Fresh, 32, &pattern(1, 16)));
+    polls(&mut rig);
+    // Two batches can be in flight.
+    for lba in [100, 101] {
+        rig.submit(write_request(WriteClass::Overwrite, lba, &pattern(2, 1)));
+        polls(&mut rig);
+    }
+    disk.limit_allocation(Some(disk.allocated_bytes() + (16 << 10)));
+    disk.release_hanging();
+    polls(&mut rig);
+    disk.limit_allocation(None);
+    assert_eq!(disk.candidates(), [2 * 8], "the record is withdrawn by the batch of the last overwrite");
+    Rig::open(disk.after_crash(&CrashChoice(vec![Fate::Without(12)])))
 }

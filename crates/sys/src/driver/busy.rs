@@ -1,18 +1,18 @@
-//! Busy polling, for those who ask for it: looking for work for a while before sleeping, if work keeps coming.
+//! Busy polling, on request: searching for work for a while before sleeping, if work keeps coming.
 //!
-//! To sleep and be woken costs more than a short wait. Promises: looks for no longer than was asked for at a time; if that found
-//! nothing it sleeps at once the next time, then twice, four times and so on, until something is found again: what is idle
-//! does not poll. Never reads a clock.
+//! Sleeping and being woken costs more than a short wait. Promises: searches for no longer than was
+//! asked for at a time. If that found nothing it sleeps at once the next time, then twice, four times
+//! and so on, until something is found again: an idle thread does not poll. Never reads a clock.
 
 use std::time::Duration;
 
-/// Sleeps without a look, after looks that found nothing, at most.
+/// Most sleeps without a search, after searches that found nothing.
 const PASSED_MAX: u32 = 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct BusyPoll {
     limit: Duration,
-    /// Sleeps to come that are not preceded by a look.
+    /// Sleeps to come without a search before them.
     to_pass: u32,
     /// The same after the next look that finds nothing.
     next: u32,
@@ -54,7 +54,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_micros(50);
 
-    /// Of so many sleeps, how many are preceded by a look that finds nothing.
+    /// Counts the searches that precede this many sleeps and find nothing.
     fn looks(busy: &mut BusyPoll, sleeps: usize) -> usize {
         let looks = |_: &usize| {
             let looks = !busy.before_sleep().is_zero();

@@ -29,8 +29,9 @@ const LENT_BYTES_MIN: usize = 128 << 10;
 /// The pieces of which it may consist. Each may keep a huge page of 2 MiB.
 const PIECE_BYTES_MIN: usize = 64 << 10;
 const PIECES_MAX: usize = 32;
-/// Memory is copied so many times over before it is lent: to give up a part of a huge page, and to find and clear others in its place,
-/// costs as much as four copies save (0.5 ms a MiB where a send by reference saves 0.11 to 0.14).
+/// Number of times that memory is copied before it is lent: to give up a part of a huge page, and to
+/// find and clear others in its place, costs as much as four copies save (0.5 ms a MiB; a send by
+/// reference saves 0.11 to 0.14).
 const LENT_AFTER_SENDS: usize = 4;
 /// A pipe has one place for each page; the kernel's limit for everybody (fs.pipe-max-size) is this by default.
 const PIPE_BYTES: usize = 1 << 20;
@@ -89,7 +90,7 @@ impl Lender {
         self.lent_bytes
     }
 
-    /// Why nothing is sent by reference, whatever it is; `None`: what is large and was sent often is.
+    /// Returns why nothing at all is sent by reference; `None`: large payload that was sent often is.
     pub fn why_only_copies(&self) -> Option<&'static str> {
         self.only_copies
     }
@@ -159,7 +160,7 @@ impl Lender {
                     }
                 }
                 Err(Errno::AGAIN | Errno::INTR) => break,
-                // It does not work here: a filter of system calls, no pipes left.
+                // Sending by reference does not work here: a filter of system calls, no pipes left.
                 Err(
                     Errno::NOSYS | Errno::PERM | Errno::INVAL | Errno::NOMEM | Errno::MFILE | Errno::NFILE,
                 ) => {
@@ -265,7 +266,7 @@ fn bytes_of(parts: &[Buf]) -> usize {
     parts.iter().map(|part| part.len()).sum()
 }
 
-/// Returns the parts from byte `from` on that fit a pipe of so many pages.
+/// Returns the parts from byte `from` on that fit a pipe of this many pages.
 fn pipeful(parts: &[Buf], from: usize, pages_max: usize) -> SmallVec<[Buf; PIECES_MAX]> {
     let (mut skip, mut pages, mut step) = (from, 0, SmallVec::new());
     for part in parts {
@@ -286,7 +287,8 @@ fn pipeful(parts: &[Buf], from: usize, pages_max: usize) -> SmallVec<[Buf; PIECE
     step
 }
 
-/// A splice waits for the socket's room unless the socket itself is told not to; the ring wants it to wait.
+/// A splice waits for space in the socket unless the socket itself is set not to; the ring wants it to
+/// wait.
 fn without_waiting<T>(socket: impl AsFd, work: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     rustix::io::ioctl_fionbio(&socket, true)?;
     let done = work();

@@ -1,9 +1,10 @@
 //! The one completion loop of a data-plane thread: sockets, disks, timers and calls from other threads.
 //!
-//! Operations own their buffers and descriptors until the kernel is done with them, whatever becomes of the one who asked;
-//! so this interface is safe to call, and a closed connection or a dropped [`Queue`] never leaves the kernel writing into
-//! memory in use. Two backends behave alike (one test suite): io_uring, where one system call per turn submits everything
-//! and waits; and, if the kernel or a container forbids io_uring, epoll with a few threads per queue for disks.
+//! Operations own their buffers and descriptors until the kernel is done with them, even if their queue
+//! is gone. So this interface is safe to call, and a closed connection or a dropped [`Queue`] never
+//! leaves the kernel writing into memory in use. Two backends behave alike (one test suite): io_uring,
+//! where one system call per turn submits everything and waits; and, if the kernel or a container
+//! forbids io_uring, epoll with a few threads per queue for disks.
 //!
 //! How it is used: each client (the socket layer, each disk) has a [`Queue`], submits operations with tokens of its own and
 //! polls its completions. The thread's loop calls [`Driver::wait`], which alone enters the kernel, and then lets all clients
@@ -144,11 +145,11 @@ pub enum Operation {
     Readable { socket: Descriptor },
     /// Answers `Done` when the socket takes something, or was closed.
     Writable { socket: Descriptor },
-    /// Fills `into[at..]` with what is there, at least one byte; answers `Bytes(0)` at the end of the stream.
-    /// The buffer comes back whatever happens.
+    /// Fills `into[at..]` with what is there, at least one byte; answers `Bytes(0)` at the end of the
+    /// stream. The buffer always comes back.
     Receive { socket: Descriptor, into: BufMut, at: usize },
-    /// Fills the pieces in their order with what is there, at least one byte; answers `Bytes`, as [`Operation::Receive`]. Both buffers come
-    /// back with the completion whatever happens.
+    /// Fills the pieces in their order with what is there, at least one byte; answers `Bytes`, as
+    /// [`Operation::Receive`]. Both buffers always come back with the completion.
     ReceiveScattered { socket: Descriptor, into: Box<Scatter> },
     /// Sends all of it; answers `Done`. One at a time per socket, or bytes may be mixed.
     Send { socket: Descriptor, data: Payload },
@@ -294,7 +295,8 @@ impl Driver {
         Queue { inner: self.inner.clone(), id: (inner.queues.len() - 1) as QueueId, aside }
     }
 
-    /// From now on [`Driver::wait`] looks for work for that time before it sleeps, while work keeps coming; zero, as at first: not at all.
+    /// From now on [`Driver::wait`] searches for work for that time before it sleeps, while work keeps
+    /// coming; zero, as at first: not at all.
     pub fn busy_poll(&self, limit: Duration) {
         self.inner.borrow_mut().busy = busy::BusyPoll::new(limit);
     }
@@ -308,7 +310,7 @@ impl Driver {
     /// passed (`None`: without end). Returns at once if completions already wait in a queue.
     ///
     /// # Errors
-    /// When the kernel refuses to go on with the loop itself; nothing that one operation did.
+    /// If the kernel refuses to continue the loop itself; nothing that one operation did.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.inner.borrow_mut().wait(timeout)
     }

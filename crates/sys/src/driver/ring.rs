@@ -54,7 +54,7 @@ enum Work {
 }
 
 struct Slot {
-    /// Tells a late cancellation of the slot's former operation from one of this.
+    /// Distinguishes a late cancellation of the slot's former operation from one of this.
     generation: u32,
     queue: QueueId,
     token: u64,
@@ -87,7 +87,8 @@ pub(super) struct Ring {
     /// Entries that found the submission queue full.
     backlog: VecDeque<squeue::Entry>,
     accept_multishot: bool,
-    /// The kernel sets a flag in shared memory when it has something to say: without it only entering the kernel tells.
+    /// Whether the kernel sets a flag in shared memory when it has news: without that only entering the
+    /// kernel shows it.
     shows_work: bool,
 }
 
@@ -248,7 +249,7 @@ impl Ring {
         match slot.advance(entry.result(), &mut self.accept_multishot) {
             Next::Again if slot.cancelled => self.finish(index, Err(Errno::CANCELED.into()), finished),
             Next::Again => self.start(index),
-            // A single accept, or the last of many: the operation goes on.
+            // A single accept, or the last of many: the operation continues.
             Next::Answer(Ok(outcome @ Outcome::Accepted(_))) => {
                 let completion = Completion::new(slot.token, Ok(outcome));
                 finished.push((slot.queue, completion));
@@ -355,7 +356,7 @@ impl Slot {
         }
     }
 
-    /// Decides by the kernel's answer how the operation goes on.
+    /// Decides by the kernel's answer how the operation continues.
     fn advance(&mut self, result: i32, accept_multishot: &mut bool) -> Next {
         let failed = result < 0;
         let errno = if failed { Errno::from_raw_os_error(-result) } else { Errno::IO };
@@ -539,7 +540,7 @@ fn name(index: u32, generation: u32) -> u64 {
     u64::from(generation) << 32 | u64::from(index)
 }
 
-/// Failures of entering the kernel that only mean: look at the completions and go on.
+/// Failures of entering the kernel that only mean: look at the completions and continue.
 fn enter(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Ok(_) => Ok(()),

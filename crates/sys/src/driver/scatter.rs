@@ -1,7 +1,7 @@
-//! One receive into two buffers by turns: payload where it belongs, and what stands between elsewhere.
+//! One receive into two buffers by turns: payload into its place, and the bytes between elsewhere.
 //!
-//! Owns both buffers and the order in which the stream fills them. Promises: no piece reaches out of its buffer and no two share a
-//! byte, whatever the pieces say; a piece that breaks this ends the list.
+//! Owns both buffers and the order in which the stream fills them. Promises: no piece reaches out of
+//! its buffer and no two share a byte; a piece that would break this ends the list.
 
 use crate::BufMut;
 use std::io::IoSliceMut;

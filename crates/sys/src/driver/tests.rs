@@ -451,7 +451,7 @@ fn a_loop_that_polls_busily_hears_of_everything_as_well(driver: &Driver) {
         assert!(tokens.contains(&1) && tokens.contains(&2));
         client = other.join().expect("the writer");
     }
-    // A call from elsewhere ends a wait of any length, looked for or slept for.
+    // A call from elsewhere ends a wait of any length, searching or asleep.
     for _ in 0..10 {
         let waker = driver.waker();
         let other = std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! What is to be done in this turn of the file layer, and what its caller is to be told.
+//! Work left for this turn of the file layer, and events for its caller.
 //!
 //! Every part may add to the agenda and none reads what others added: only [`super::FileSystem::poll`] and the pumps take from it.
 
@@ -8,23 +8,24 @@ use ::types::Monotonic;
 
 use super::types::{FsError, FsEvent};
 
-/// The wishes and news of one turn.
+/// Wishes and events of one turn.
 ///
-/// A part that makes possible what missed before calls [`Agenda::wake`]; else an operation that answered [`FsError::Miss`] waits for
-/// ever. A part that leaves work that can go on without an answer from the virtual disk sets `again`; else it waits for the next poll.
+/// A part that makes a missed operation possible calls [`Agenda::wake`]; otherwise an operation that
+/// answered [`FsError::Miss`] waits for ever. A part that leaves work that needs no answer from the
+/// virtual disk sets `again`; otherwise that work waits for the next poll.
 #[derive(Debug, Default)]
 pub struct Agenda {
     /// Time of the last poll.
     pub now: Monotonic,
     /// Operations of the caller that missed may run again.
     retry: bool,
-    /// The same of reads, writes and jobs that wait here.
+    /// Reads, writes and jobs that wait here may run again.
     data_retry: bool,
-    /// How often the caller was told to run again what missed.
+    /// Number of times that the caller was asked to repeat what missed.
     retries: u64,
     /// More to do in this poll.
     pub again: bool,
-    /// News for the caller, oldest first.
+    /// Events for the caller, oldest first.
     pub events: VecDeque<FsEvent>,
 }
 
@@ -42,7 +43,7 @@ impl Agenda {
         Err(FsError::Miss)
     }
 
-    /// Whether the caller has to be told to run again what missed.
+    /// Whether the caller should repeat what missed.
     pub fn wants_retry(&self) -> bool {
         self.retry
     }
@@ -59,7 +60,7 @@ impl Agenda {
         std::mem::take(&mut self.data_retry)
     }
 
-    /// How often the caller was told to run again what missed.
+    /// Returns how often the caller was asked to repeat what missed.
     pub fn retries(&self) -> u64 {
         self.retries
     }

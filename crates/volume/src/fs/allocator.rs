@@ -1,17 +1,18 @@
-//! Who owns which block: chunks by use, groups of blocks by bitmap, tree pages.
+//! Ownership of blocks: chunks by use, groups of blocks by bitmap, tree pages.
 //!
-//! A block that an extent comes to own is *reserved* in memory first, written, and *committed* with the transaction that
-//! publishes it. A block that an extent gave up is *freed* with a transaction, and can be reserved again when that
-//! transaction is durable, no read of the block is under way any more, and it was made unwritten if there is room enough meanwhile
-//! ([`super::preparing`]). What is stored is what is committed: a
-//! crash forgets reservations.
+//! A block that an extent comes to own is *reserved* in memory first, written, and *committed* with the
+//! transaction that publishes it. A block that an extent gave up is *freed* with a transaction. It can
+//! be reserved again once that transaction is durable, no read of the block is under way, and the block
+//! was made unwritten, if there is space enough meanwhile ([`super::preparing`]). Only committed blocks
+//! are stored: a crash forgets reservations.
 //!
 //! Bitmaps of groups are read when they are first needed. Counts of free blocks are known for all groups from the start.
 //!
-//! **What must hold.** A block is committed once before it is freed, and freed once before it is committed again; counts and bitmaps say
-//! the same. What breaks this at opening is a damaged journal or space map, and the volume is refused. What breaks it later would give
-//! one block to two files: the allocator keeps the first such contradiction ([`Allocator::damage`]), and the volume fails with it before
-//! anything of it is stored. A group's counts are those of an empty group unless its chunk carries data.
+//! **Invariant.** A block is committed once before it is freed, and freed once before it is committed
+//! again; counts and bitmaps agree. At opening, only a damaged journal or space map can break this, and
+//! the volume is refused. Later, a contradiction would give one block to two files: the allocator keeps
+//! the first one ([`Allocator::damage`]), and the volume fails with it before anything of it is stored.
+//! A group's counts are those of an empty group unless its chunk carries data.
 
 use ::types::{Lba, Monotonic};
 use smallvec::SmallVec;
@@ -44,7 +45,7 @@ pub const fn chunks_max(chunk_blocks: u32) -> u32 {
     GROUPS_MAX / chunk_blocks.div_ceil(GROUP_BLOCKS_MAX).saturating_add((chunk_blocks == 0) as u32)
 }
 
-/// Why no blocks are to be had.
+/// Reason why no blocks can be reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// This group's bitmap has to be read first.
@@ -77,7 +78,7 @@ pub struct Allocator {
     groups: Vec<Group>,
     /// Groups with changes since the last checkpoint whose bitmaps are not in memory.
     dirty_unloaded: BTreeSet<u32>,
-    /// Group with which the search for room goes on.
+    /// Group with which the next search for free blocks begins.
     cursor: u32,
     pending: VecDeque<PendingFree>,
     /// Freed blocks behind that.
@@ -134,8 +135,9 @@ impl Allocator {
         Some(allocator)
     }
 
-    /// Takes over chunks that the virtual disk has beyond those that are known: nobody uses them. `None`, and nothing is changed, if
-    /// there are more than can be numbered. What lies beyond a smaller virtual disk stays known.
+    /// Takes over chunks that the virtual disk has beyond those that are known: nobody uses them. `None`,
+    /// with nothing changed, if there are more than can be numbered. Chunks beyond the end of a smaller
+    /// virtual disk stay known.
     pub fn grow(&mut self, blocks: u64) -> Option<()> {
         let chunk_count = u32::try_from(blocks / u64::from(self.chunk_blocks)).ok()?;
         let group_count = chunk_count.checked_mul(self.groups_per_chunk())?;
@@ -242,7 +244,7 @@ impl Allocator {
         self.damage.get_or_insert(FsError::Corrupt { what, lba });
     }
 
-    /// Numbers a read of blocks that begins: what is freed from now on is not reused before it ends.
+    /// Numbers a read of blocks that begins: blocks freed from now on are not reused before it ends.
     pub fn begin_read(&mut self) -> u64 {
         let number = self.next_read;
         self.next_read += 1;
@@ -426,10 +428,10 @@ impl Allocator {
         }
     }
 
-    /// As [`Allocator::commit`], of a change that the journal tells at opening.
+    /// As [`Allocator::commit`], of a change that replay of the journal finds.
     ///
-    /// In a chunk that does not carry data, as the checkpoint left it, nothing is counted: what the journal frees there the chunk held
-    /// before it got its present use, which the checkpoint knows already.
+    /// Nothing is counted in a chunk that does not carry data, as the checkpoint left it: blocks freed
+    /// there belong to the chunk's former use, which the checkpoint has accounted for.
     ///
     /// # Errors
     /// `Corrupt` if the change contradicts what is known.
@@ -444,8 +446,8 @@ impl Allocator {
         self.damage.clone().map_or(Ok(()), Err)
     }
 
-    /// Goes on with freed blocks of durable transactions that no read under way may still touch: they are prepared, or reusable at once.
-    /// Whether there were any that are.
+    /// Releases freed blocks of durable transactions that no read under way may still touch: they are
+    /// prepared, or reusable at once. Returns whether any are reusable.
     pub fn settle(&mut self, durable: u64, prepares: bool, now: Monotonic) -> bool {
         let oldest_read = self.reading.first().copied().unwrap_or(u64::MAX);
         let mut any = false;
@@ -466,7 +468,7 @@ impl Allocator {
 
     /// Freed blocks to discard, in runs: [`Self::prepared`] has to follow for each. Others that waited can be reserved.
     pub fn begin_preparing(&mut self, now: Monotonic) -> Vec<BlockRun> {
-        // Less than a chunk: one that is discarded as a whole loses its room.
+        // Less than a chunk: one that is discarded as a whole loses its space.
         let (long, short) = self.preparing.take_due(now, self.chunk_blocks / 2);
         short.into_iter().for_each(|run| self.release(run));
         long
@@ -552,7 +554,8 @@ impl Allocator {
         std::mem::take(&mut self.emptied)
     }
 
-    /// The last chunk of data below another one whose blocks are all free, of so many that are looked at; and where to go on, below it.
+    /// Searches at most `chunks_max` chunks, downwards from `below`, for one of data whose blocks are all
+    /// free. Also returns where to continue.
     pub fn empty_chunk(&self, below: u32, chunks_max: u32) -> (Option<u32>, u32) {
         let per_chunk = self.groups_per_chunk();
         let below = below.min(self.chunk_count());
@@ -628,7 +631,7 @@ impl Allocator {
                     }
                 }
                 Some(ChunkRecord { chunk_use: ChunkUse::Journal, .. }) => out.push(ChunkUse::Journal as u8),
-                // What was metadata and is no longer was never used.
+                // A chunk that no longer holds pages is stored as never used.
                 Some(_) | None => out.push(ChunkUse::Free as u8),
             }
         }
@@ -674,7 +677,7 @@ impl Allocator {
         reader.0.is_empty().then_some(())
     }
 
-    /// After opening: chunks in which nothing is committed may lack room on the virtual disk.
+    /// After opening: chunks in which nothing is committed may lack space on the virtual disk.
     pub fn doubt_empty_chunks(&mut self) {
         let per_chunk = self.groups_per_chunk();
         for index in 0..self.chunk_count() {

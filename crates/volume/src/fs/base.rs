@@ -1,6 +1,7 @@
-//! Everything below the contents of files: the virtual disk, metadata, room, checkpoints.
+//! Everything below the contents of files: the virtual disk, metadata, space, checkpoints.
 //!
-//! The parts here know nothing of streams, reads or write-back. What they need to know of data in memory comes as numbers ([`Unstored`]).
+//! The parts here know nothing of streams, reads or write-back. Numbers of data in memory come from
+//! outside ([`Unstored`]).
 
 use ::types::Lba;
 use space::api::{SpaceRequest, VirtualDisk};
@@ -28,13 +29,13 @@ pub enum State {
     Opening(Box<Opening>),
     /// The first transaction of a new volume is on its way.
     Formatting,
-    /// The journal is replayed; what has to be known of the volume is looked up.
+    /// The journal is replayed; facts about the volume are looked up.
     Finishing,
     Open,
     Failed(FsError),
 }
 
-/// Data in memory that is newer than what is stored, in blocks.
+/// Data in memory that is newer than the stored one, in blocks.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unstored {
     /// Blocks that are dirty or being written.
@@ -43,10 +44,11 @@ pub struct Unstored {
     pub placeless_blocks: u64,
 }
 
-/// What files' contents rest on.
+/// Foundation of files' contents.
 ///
-/// Nothing changes before the state is `Open`, and nothing is recorded once it is `Failed`. Room is promised before it is used: changes
-/// that grow are taken only while any checkpoint finds its pages, and data is taken only into blocks that are free and not promised.
+/// Nothing changes before the state is `Open`, and nothing is recorded once it is `Failed`. Space is
+/// promised before it is used: changes that grow are taken only while any checkpoint finds its pages,
+/// and data is taken only into blocks that are free and not promised.
 pub struct Base {
     pub requests: Requests,
     pub config: Config,
@@ -120,8 +122,8 @@ impl Base {
         }
     }
 
-    /// Whether changes that need more room are taken: what a checkpoint needs to write is kept free, so that removing things works when
-    /// growing does not.
+    /// Whether changes that need more space are taken. Space for the checkpoint is kept free, so that
+    /// removing works when growing does not.
     pub fn ready_to_grow(&mut self, unstored: Unstored) -> Result<(), FsError> {
         self.ready_to_change()?;
         if self.checkpointer.has_page_reserve(self.room(), unstored.blocks)
@@ -137,8 +139,8 @@ impl Base {
         Err(FsError::Miss)
     }
 
-    /// Whether changes that need more room are refused for want of pages for metadata, however much room there is for data: no chunk can be
-    /// brought into use for them now.
+    /// Whether changes that need more space are refused for lack of pages for metadata, even if there is
+    /// space for data: no chunk can be brought into use for them now.
     pub fn lacks_metadata_room(&self, unstored: Unstored) -> bool {
         let is_open = matches!(self.state, State::Open);
         let may_come =
@@ -197,7 +199,7 @@ impl Base {
     /// Takes at most `want` blocks that nobody owns, near `goal`.
     ///
     /// # Errors
-    /// `Miss` while a bitmap or a chunk is on its way, `NoSpace` if no chunk may come, `Unavailable` if it may not for want of copies.
+    /// `Miss` while a bitmap or a chunk is on its way, `NoSpace` if no chunk may come, `Unavailable` if it may not for lack of copies.
     pub fn reserve(&mut self, goal: Option<Lba>, want: u32, unstored: Unstored) -> Result<BlockRun, FsError> {
         loop {
             match self.meta.allocator.reserve(goal, want) {
@@ -248,8 +250,8 @@ impl Base {
         self.record(txn);
     }
 
-    /// Makes freed blocks reusable that nothing stored or under way has any more; where there is room enough without them, they are discarded
-    /// first.
+    /// Makes freed blocks reusable that nothing stored or under way uses any more. If there is space enough
+    /// without them, they are discarded first.
     pub fn settle_freed(&mut self, unstored: Unstored) {
         let early = Planted::AllocatorReuseEarly.is_planted();
         let durable = if early { u64::MAX } else { self.meta.journal.log.durable_ticket() };
@@ -368,7 +370,7 @@ impl Base {
             Purpose::Prepare { run } => {
                 meta.allocator.prepared(run);
                 self.freed_blocks();
-                // Whatever else keeps it from being discarded, the next write there copes with that.
+                // After any other failure to discard, the next write to these blocks copes.
                 if matches!(answer, Err(FsError::Fenced)) { Err(FsError::Fenced) } else { Ok(()) }
             }
             Purpose::Checkpoint => checkpointer.handle_write(answer),

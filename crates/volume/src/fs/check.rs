@@ -1,9 +1,10 @@
 //! Read-only check of a volume in use: every key against those it belongs with, extents against the allocation.
 //!
-//! Works in bounded steps between other operations. What concerns one file is looked at within one step, so changes
-//! between steps are not mistaken for damage. Allocation is compared at the end, if no blocks changed hands meanwhile;
-//! otherwise the report says that it was not. So it is with the references of shared blocks: if there are too many to be counted at once,
-//! further passes over the extents count those of the addresses behind.
+//! Works in bounded steps between other operations. All that concerns one file is checked within one
+//! step, so changes between steps are not mistaken for damage. Allocation is compared at the end if no
+//! blocks changed hands meanwhile; otherwise the report says that it was not. The same holds for
+//! references of shared blocks: if there are too many to be counted at once, further passes over the
+//! extents count those of later addresses.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -31,7 +32,7 @@ const STEP_WORK_MAX: u64 = 32_768;
 /// Work of a lookup, in blocks.
 const LOOKUP_WORK: u64 = 4;
 
-/// What a check found so far.
+/// Findings of a check so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckReport {
     pub keys: u64,
@@ -67,7 +68,7 @@ pub struct Check {
     shared_max: usize,
     /// Changes of references when this pass over the extents began.
     shared_changes: u64,
-    /// It is a further pass, which looks at nothing but references.
+    /// A further pass, which checks nothing but references.
     is_further: bool,
     /// All references are counted and compared.
     is_counted: bool,
@@ -111,13 +112,13 @@ impl Check {
         &self.report
     }
 
-    /// Counts the references of so many shared blocks in one pass.
+    /// Counts the references of this many shared blocks in one pass.
     #[cfg(test)]
     pub fn count_shared_at_once(&mut self, blocks: usize) {
         self.shared_max = blocks;
     }
 
-    /// Looks at up to `keys_max` keys, fewer if they stand for much; whether the check is finished.
+    /// Examines up to `keys_max` keys, fewer if they stand for much; whether the check is finished.
     ///
     /// # Errors
     /// `Miss`: call again after the next [`super::FsEvent::Retry`].
@@ -167,7 +168,8 @@ impl Check {
         true
     }
 
-    /// What is left when all records were looked at has none. A mark without a record is right: one extent is left.
+    /// Reports a block that several extents share if no record was compared with it. A shared mark without
+    /// a record is right if one extent is left.
     fn end_pass(&mut self, fs: &FileSystem) {
         let shared = std::mem::take(&mut self.shared);
         if self.references_hold(fs)
@@ -184,7 +186,7 @@ impl Check {
         hold
     }
 
-    /// Looks at a key for the sake of references alone, and goes on to the next one of that kind.
+    /// Examines a key for the sake of references alone, and goes on to the next one of that kind.
     fn look_again(&mut self, fs: &FileSystem, found: &[u8], value: &Value) -> Result<(), FsError> {
         self.next = Key::from_slice(found);
         self.next.push(0);
@@ -266,7 +268,7 @@ impl Check {
             key::Kind::Shared(lba) => self.look_at_shared(fs, lba, value),
             key::Kind::Orphan(stream) => {
                 let inode = fs.base.meta.store.get(txn, &key::inode(stream.file))?;
-                // What is being reclaimed may have lost its inode before its orphan.
+                // Reclaiming may have deleted the inode before the orphan.
                 if inode.is_some_and(|inode| Inode::decode(&inode).is_none()) {
                     self.problem(format!("orphan {} cannot be read", stream.file.0));
                 }

@@ -1,4 +1,5 @@
-//! The background checkpoint: what changed since the last one is merged into a new tree, and the journal begins anew.
+//! The background checkpoint: changes since the last one are merged into a new tree, and the journal
+//! begins anew.
 //!
 //! # How it works
 //!
@@ -17,25 +18,27 @@
 //! A crash at any point before the new superblock is durable finds the old superblock, the old tree and the whole journal: none of their
 //! blocks was written over. A crash behind that point finds the new one and replays from the boundary.
 //!
-//! # What may happen meanwhile
+//! # Meanwhile
 //!
-//! - Changes go on: they are above the sealed layer, in the journal behind the boundary, and belong to the next checkpoint. When the
+//! - Changes continue: they are above the sealed layer, in the journal behind the boundary, and belong to the next checkpoint. When the
 //!   journal is three quarters full they wait ([`Log::has_room`](super::meta::log::Log::has_room)).
 //! - Reads go through all three layers. They may be loading a page of the old tree when it is replaced: such a page is in doubt, and is
 //!   freed by a later checkpoint, when nobody loads it any more.
-//! - Chunks change their use. One that the new space map has pages in is metadata for good, whatever the journal says of it behind the
-//!   boundary: replay knows that.
-//! - The journal may have no room to close the open batch. Then the checkpoint alone carries these changes, and no batch is written before
+//! - Chunks change their use. One that holds pages of the new space map is metadata for good, even if
+//!   the journal behind the boundary says otherwise: replay knows that.
+//! - The journal may have no space to close the open batch. Then the checkpoint alone carries these changes, and no batch is written before
 //!   it is published.
 //!
-//! # What fails
+//! # Failures
 //!
-//! - *No free page.* A further chunk is asked for, or places are discarded first, and the merge goes on from there. So that this ends,
+//! - *No free page.* A further chunk is asked for, or places are discarded first, and the merge continues from there. So that this ends,
 //!   changes that grow are refused while fewer pages are free than the largest checkpoint needs ([`Checkpointer::has_page_reserve`]).
-//! - *A page of the old tree cannot be read* for want of copies or room: it is tried again after [`PAUSE`].
-//! - *It is damaged on all copies.* The journal keeps all that was to be merged, and whatever is not below that page can be read. Nothing is
-//!   changed until it can be read again, perhaps from a disk that came back ([`Checkpointer::read_only`]): another try after [`DAMAGE_PAUSE`].
-//! - *A write or discard fails.* [`Requests`] tries again what fails for want of copies or room. All else fails the volume: what was not
+//! - *A page of the old tree cannot be read* for lack of copies or space: it is tried again after [`PAUSE`].
+//! - *A page of the old tree is damaged on all copies.* The journal keeps all that was to be merged,
+//!   and everything that is not below that page can be read. Nothing is changed until the page can be
+//!   read again, perhaps from a disk that came back ([`Checkpointer::read_only`]): the next try comes
+//!   after [`DAMAGE_PAUSE`].
+//! - *A write or discard fails.* [`Requests`] tries again what fails for lack of copies or space. All else fails the volume: what was not
 //!   durable may be lost, what is stored is whole.
 
 use std::num::NonZeroU32;
@@ -63,7 +66,7 @@ use crate::planted::Planted;
 /// Share of the journal that is in use when a checkpoint begins, in 1/256.
 const JOURNAL_FILL: u64 = 64;
 
-/// Number of changed keys with which a checkpoint begins, whatever the journal holds.
+/// Number of changed keys that begins a checkpoint at any fill of the journal.
 const CHANGES_MAX: usize = 150_000;
 
 /// Merge steps in one poll: bounds how long others wait.
@@ -84,7 +87,7 @@ const DISCARDS_MAX: usize = 8;
 /// Pages that are kept ready to be taken, beside a quarter of those in use: a checkpoint of scattered changes seldom waits.
 const READY_PAGES: u64 = 128;
 
-/// A checkpoint that cannot read a page for want of copies or room tries again after this time.
+/// A checkpoint that cannot read a page for lack of copies or space tries again after this time.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A checkpoint that needs a damaged page tries again after this time: an intact copy may have come back with its disk.
@@ -101,7 +104,7 @@ struct Pause {
 /// Pages that are left when all else is counted.
 const SPARE_PAGES: u64 = 32;
 
-/// Dirty blocks that a page has room for the extents of, at least.
+/// Dirty blocks that a page has space for the extents of, at least.
 const EXTENTS_OF_PAGE: u64 = 128;
 
 /// How far a checkpoint is.
@@ -132,7 +135,7 @@ struct Checkpoint {
     map_pages: Vec<Lba>,
 }
 
-/// The checkpoint, and what the last one published.
+/// The checkpoint, and the state that the last one published.
 ///
 /// `superblock` is the newest one that is durable. Until a later one is, no page is free that it points to (`published_pages` of them in
 /// tree and space map, the latter at `space_map_pages`), and the journal's tail stays at its boundary. Pages in doubt belong to no tree
@@ -145,7 +148,7 @@ pub struct Checkpointer {
     steps: usize,
     /// A page that cannot be read. If it is damaged, nothing is changed meanwhile.
     pause: Option<Pause>,
-    /// A wait for a page, or for room.
+    /// A wait for a page, or for space.
     waits: bool,
     /// Pages of the tree and the space map that the superblock points to.
     published_pages: u64,
@@ -161,7 +164,7 @@ pub struct Checkpointer {
     features_wanted: Features,
 }
 
-/// What says how much room checkpoints may come to need.
+/// Sources from which the space that checkpoints may need is computed.
 #[derive(Clone, Copy)]
 pub struct Room<'a> {
     pub allocator: &'a Allocator,
@@ -184,7 +187,7 @@ impl Checkpointer {
         self.published_pages = allocator.pages.used_count();
     }
 
-    /// Whether the merge wants to go on at once.
+    /// Whether the merge wants to continue at once.
     pub fn is_busy(&self) -> bool {
         self.checkpoint.as_ref().is_some_and(|checkpoint| {
             matches!(checkpoint.phase, Phase::Merging(_)) && checkpoint.writes < WRITES_MAX && !self.waits
@@ -196,13 +199,13 @@ impl Checkpointer {
         self.pause.as_ref().map(|pause| pause.until).filter(|until| *until > now)
     }
 
-    /// Why checkpoints do not go on, and since when.
+    /// Why checkpoints do not continue, and since when.
     pub fn trouble(&self) -> Option<(&FsError, Monotonic)> {
         self.pause.as_ref().map(|pause| (&pause.error, pause.since))
     }
 
     /// Why nothing is changed any more, and since when: the checkpoint needs a page that is damaged on all copies. It is tried again,
-    /// and the volume goes on by itself when the page can be read.
+    /// and the volume continues by itself when the page can be read.
     pub fn read_only(&self) -> Option<(FsError, Monotonic)> {
         match self.trouble()? {
             (&FsError::Corrupt { what, lba }, since) => Some((FsError::ReadOnly { what, lba }, since)),
@@ -218,12 +221,13 @@ impl Checkpointer {
         self.pause = is_read_only.then_some(pause);
     }
 
-    /// Most pages that a checkpoint writes that begins when the journal is as full as it gets: all of the tree, most of them nine
-    /// tenths full, what the journal holds in pages that are half full, the extents of blocks that are not stored and so not in the
-    /// journal yet, the space map.
+    /// Most pages that a checkpoint writes that begins when the journal is as full as it gets: all of the
+    /// tree, most pages nine tenths full; the journal's content in pages that are half full; the extents of
+    /// blocks that are not stored and so not in the journal yet; the space map.
     ///
-    /// What changes from now on may only remove: the checkpoint that has what is in the journal now leaves a larger tree, and the next
-    /// one, of nothing but removals, may write all of that again. So what is in the journal counts twice.
+    /// Later changes may be removals only: the checkpoint of the present journal leaves a larger tree, and
+    /// the next one, of nothing but removals, may write all of that again. So the journal's content counts
+    /// twice.
     fn page_reserve(&self, Room { allocator, log }: Room<'_>, unstored_blocks: u64) -> u64 {
         let tree = self.published_pages + self.published_pages / 4;
         let journal = self.superblock.map_or(0, |superblock| u64::from(superblock.journal_blocks)) * 3 / 8;
@@ -288,7 +292,7 @@ impl Checkpointer {
             {
                 self.pause(error, PAUSE, by.agenda.now);
             }
-            // All that is not below the page can still be read, and what the journal holds stays there.
+            // Everything that is not below the page can still be read, and the journal's content stays there.
             Err(error @ FsError::Corrupt { .. }) => {
                 self.pause(error, DAMAGE_PAUSE, by.agenda.now);
                 by.agenda.wake();
@@ -605,7 +609,8 @@ fn write_pages(pages: &mut NewPages, writes: &mut usize, requests: &mut Requests
     write(run);
 }
 
-/// A space map as pages for these places, and what points to the first one. Each page points to the next.
+/// A space map as pages for these places, and the pointer to the first one. Each page points to the
+/// next.
 fn encode_pieces(map: &[u8], places: &[Lba], sequence: u64) -> (NewPages, Option<Pointer>) {
     let (mut pages, mut next) = (NewPages::new(), None::<Pointer>);
     for (&lba, piece) in places.iter().zip(map.chunks(SPACE_MAP_PIECE_BYTES)).rev() {

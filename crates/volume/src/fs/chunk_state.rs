@@ -1,4 +1,4 @@
-//! What the allocator knows of one chunk.
+//! State of one chunk in the allocator.
 
 use super::meta::ChunkUse;
 
@@ -7,11 +7,11 @@ use super::meta::ChunkUse;
 pub enum ChunkState {
     /// As its use says; nothing under way.
     Ready,
-    /// Its use is recorded, but the virtual disk has not been made to give it room.
+    /// Use recorded, but the virtual disk has not yet proven that it has space for the chunk.
     Unproven,
     /// Being brought into use or out of use.
     Changing,
-    /// Nothing is in it, and its room is being given back to the virtual disk: then nobody uses it.
+    /// Nothing is in it, and its space is being given back to the virtual disk: then nobody uses it.
     Leaving,
 }
 

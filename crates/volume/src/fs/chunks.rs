@@ -1,13 +1,14 @@
 //! Chunks brought into use and out of use.
 //!
 //! A chunk's use is recorded durably before its first write, so that an opening knows what lies there; then a first write proves that
-//! the virtual disk gives it room. Only blocks of proven chunks are promised to data in memory, so that a full pool is felt before a
+//! the virtual disk gives it space. Only blocks of proven chunks are promised to data in memory, so that a full pool is felt before a
 //! write is acknowledged.
 //!
-//! The other way round: a chunk in which nothing is left gives its room back to the virtual disk, so that other volumes can have it, unless
-//! this volume is short of room itself. The chunk is discarded first and its new use recorded then: a crash in between leaves an empty
-//! chunk, which the next opening finds and gives back. That a chunk is empty is a state, not an event: while there may be one it is looked
-//! for, some chunks in each turn, until none is found.
+//! The other way round: an empty chunk gives its space back to the virtual disk, so that other volumes
+//! can have it, unless this volume is short of space itself. The chunk is discarded first and its new
+//! use recorded then: a crash in between leaves an empty chunk, which the next opening finds and gives
+//! back. A chunk's emptiness is a state, not an event: while there may be one, some chunks are searched
+//! in each turn, until none is found.
 
 use std::time::Duration;
 
@@ -26,16 +27,17 @@ use crate::planted::Planted;
 /// A pool that was full is asked again after this time.
 const FULL_DELAY: Duration = Duration::from_secs(2);
 
-/// Chunks that give their room back at once.
+/// Chunks that give their space back at once.
 const LEAVING_MAX: u32 = 16;
 
-/// After a chunk was brought into use for data no chunk is given back for so long: more may be wanted for the same write.
+/// Time for which no chunk is given back after one was brought into use for data: more may be wanted
+/// for the same write.
 const HOLD: Duration = Duration::from_secs(2);
 
-/// Chunks that one turn looks at for empty ones.
+/// Chunks searched for empty ones in one turn.
 const LOOKED_AT_ONCE: u32 = 4096;
 
-/// Room that others count on.
+/// Space that data in memory and metadata will need.
 #[derive(Debug, Clone, Copy)]
 pub struct Demand {
     /// Blocks that data in memory may come to need.
@@ -49,7 +51,7 @@ impl Demand {
         allocator.pages.total_count() < self.pages
     }
 
-    /// Whether one chunk of a use can be missed: what stays is more than what is brought into use at once.
+    /// Whether one chunk of a use can be missed: more stay than are brought into use at once.
     fn can_miss(&self, chunk_use: ChunkUse, allocator: &Allocator) -> bool {
         let (chunk_blocks, pages) =
             (u64::from(allocator.chunk_blocks()), u64::from(allocator.pages.per_chunk()));
@@ -61,7 +63,8 @@ impl Demand {
     }
 }
 
-/// Free blocks that nobody may come to need yet. More may be promised than are free: some of what is dirty needs no new place.
+/// Free blocks that nobody may come to need yet. More may be promised than are free: some dirty blocks
+/// need no new place.
 pub fn unpromised(allocator: &Allocator, promised_blocks: u64) -> u64 {
     allocator.ready_free().saturating_sub(promised_blocks)
 }
@@ -83,18 +86,18 @@ pub struct Chunks {
     waiting: Vec<Change>,
     data: u32,
     meta: u32,
-    /// Data waits for room.
+    /// Data waits for space.
     pub need_data: bool,
-    /// The checkpoint waits for room.
+    /// The checkpoint waits for space.
     pub need_meta: bool,
     leaving: u32,
     /// Time at which a chunk was brought into use for data, less than [`HOLD`] ago.
     brought_at: Option<Monotonic>,
-    /// Chunks of data below this one are still to be looked at for empty ones.
+    /// Chunks of data below this one are still to be searched for empty ones.
     empty_below: Option<u32>,
-    /// Time at which the pool had no room.
+    /// Time at which the pool had no space.
     full_at: Option<Monotonic>,
-    /// Whether it was copies that were missing then, not room.
+    /// Whether copies were missing then, not space.
     lacked_copies: bool,
 }
 
@@ -111,14 +114,14 @@ impl Chunks {
         if self.full_at.is_some() && self.lacked_copies { FsError::Unavailable } else { FsError::NoSpace }
     }
 
-    /// Whether more room for data is on its way, or could be.
+    /// Whether more space for data is on its way, or could be.
     pub fn data_room_may_come(&self, allocator: &Allocator, requests: &Requests, demand: Demand) -> bool {
         self.data > 0 || self.can_have_data_chunk(allocator, requests, demand)
     }
 
     /// Whether a further chunk could be brought into use for data.
     fn can_have_data_chunk(&self, allocator: &Allocator, requests: &Requests, demand: Demand) -> bool {
-        // One is kept back for what checkpoints need.
+        // One is kept back for checkpoints.
         let kept = u64::from(self.meta == 0 && demand.lacks_pages(allocator));
         self.full_at.is_none() && allocator.free_chunks() > kept && requests.size().available.0 > 0
     }
@@ -281,7 +284,7 @@ impl Chunks {
         }
     }
 
-    /// Goes on with chunks whose new use is durable.
+    /// Continues with chunks whose new use is durable.
     fn pump_changes(&mut self, meta: &Metadata, requests: &mut Requests) {
         let durable = meta.journal.log.durable_ticket();
         let mut at = 0;
@@ -293,7 +296,7 @@ impl Chunks {
             let chunk = self.waiting.swap_remove(at).chunk;
             match meta.allocator.chunk_use(chunk) {
                 Some(ChunkUse::Data) => prove(chunk, &meta.allocator, requests),
-                // What was there before is given up first; a chunk for metadata is then proven.
+                // Old contents are released first; a chunk for metadata is then proven.
                 Some(ChunkUse::Meta | ChunkUse::Free) => {
                     let blocks = u64::from(meta.allocator.chunk_blocks());
                     let first = meta.allocator.first_block(chunk);

@@ -1,4 +1,4 @@
-//! What callers do with the contents of streams.
+//! Callers' operations on the contents of streams.
 //!
 //! Everything here only brings the parts together: [`Data`](super::data::Data) has the contents, [`Base`](super::base::Base) what they
 //! rest on.
@@ -51,9 +51,10 @@ impl FileSystem {
         u64::from(allocator.chunk_count()) * u64::from(allocator.chunk_blocks()) * BLOCK_BYTES as u64
     }
 
-    /// Whether a stream may end at `end` (MS-FSA 2.1.5.15.4): unless its file is sparse, the volume has to have room for all bytes until there.
-    /// The room is looked at and not reserved, and is that of the volume's addresses: whether the pool of a thin one has it will be seen when
-    /// the bytes are written. While space comes back of what was deleted, only the volume's capacity counts.
+    /// Whether a stream may end at `end` (MS-FSA 2.1.5.15.4): unless its file is sparse, the volume must
+    /// have space for all bytes up to there. The space is compared and not reserved, and is that of the
+    /// volume's addresses: only writing shows whether the pool of a thin volume has it. While deleted
+    /// files' space is coming back, only the volume's capacity counts.
     pub fn has_room_for(&mut self, stream: StreamId, end: u64) -> Result<bool, FsError> {
         self.base.ready()?;
         let inode = inode(&mut self.base.meta.store, &Transaction::new(), stream.file)?;
@@ -102,7 +103,8 @@ impl FileSystem {
         Poll::Pending
     }
 
-    /// Gives back all of a file that has no name and is no longer used; what takes long goes on in the background.
+    /// Gives back all of a file that has no name and is no longer used; long work continues in the
+    /// background.
     ///
     /// # Errors
     /// `Invalid` if it has a name.

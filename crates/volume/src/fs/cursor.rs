@@ -9,9 +9,9 @@ use super::types::{Entry, FileId, FsError};
 /// Positions remembered: those of the answers a client may still be reading from.
 const POSITIONS_MAX: usize = 8192;
 
-/// How far an open of a directory has listed it. A cookie stands for a name, so that it stays right whatever is inserted or
-/// removed, the entry itself included: listing goes on after that name. Asking again from an earlier one gives those after it anew.
-/// Cookies mean nothing to other cursors.
+/// Position to which an open of a directory has listed it. A cookie stands for a name, so it stays
+/// right when entries are inserted or removed, even its own: listing continues after that name. Asking
+/// again from an earlier cookie lists the names after it anew. Cookies mean nothing to other cursors.
 #[derive(Debug, Default)]
 pub struct DirectoryCursor {
     /// Cookie of the first remembered position, less one.
@@ -36,7 +36,8 @@ impl DirectoryCursor {
         after: u64,
         entries_max: usize,
     ) -> Result<Vec<(u64, Entry)>, FsError> {
-        // What comes after is given its cookies again: a question that is asked again, since pages had to be read, uses up no positions.
+        // Later names get their cookies again: a query that is repeated because pages had to be read uses up
+        // no positions.
         let name = if after == 0 {
             self.names.clear();
             self.first = 0;

@@ -1,15 +1,17 @@
 //! Security descriptors: each is stored once, however many files have it, and goes with the last of them.
 //!
-//! **References.** Beside each descriptor stands the number of files that have it. The transaction that gives a file its descriptor, gives
-//! it another, or takes the file away changes the numbers: all of it is durable, or nothing. The transaction that takes the last
-//! reference away removes the descriptor.
+//! **References.** Beside each descriptor stands the number of files that have it. A transaction that
+//! gives a file a descriptor, changes it, or removes the file also changes the numbers: both are
+//! durable, or neither. The transaction that takes the last reference away removes the descriptor.
 //!
-//! **Volumes without counts.** Programs from before there were counts make and delete files without changing them. So each opening that keeps
-//! counts records the volume's incarnation with them, and every opening raises the incarnation, whichever program opens. An opening that does
-//! not find the incarnation before its own gives the counts up: it begins another generation, and passes over all files in the order
-//! of their numbers, some at a time beside other changes. Files that it has passed are counted; it will meet all others. How far it
-//! came stands in the same transaction as the counts, so that the next opening goes on from there. No descriptor is removed before all
-//! files are counted; then those are that no file was found to have.
+//! **Volumes without counts.** Programs from before there were counts make and delete files without
+//! changing them. So each opening that keeps counts records the volume's incarnation with them, and
+//! every opening, of any program, raises the incarnation. An opening that does not find the incarnation
+//! before its own gives the counts up: it begins another generation, and passes over all files in the
+//! order of their numbers, some at a time beside other changes. Files that it has passed are counted;
+//! it will meet all others. Its position stands in the same transaction as the counts, so that the next
+//! opening continues from there. No descriptor is removed before all files are counted; then those are
+//! that no file was found to have.
 //!
 //! **Damage.** A file that cannot be read cannot be counted. Then the counting ends until the next opening, and no descriptor is removed
 //! before that.
@@ -41,7 +43,7 @@ const SAME_HASH_MAX: usize = 8;
 /// Files counted in one step.
 const FILES_AT_ONCE: usize = 64;
 
-/// Descriptors looked at in one step when all files are counted; each has at most 22 keys.
+/// Descriptors examined in one step when all files are counted; each has at most 22 keys.
 const SWEPT_AT_ONCE: usize = 16;
 
 /// No file has a larger number.
@@ -77,7 +79,7 @@ pub struct Descriptors {
     /// The store says that this incarnation keeps the counts.
     is_recorded: bool,
     halted: Halted,
-    /// Descriptors before this key were looked at after all files were counted.
+    /// Descriptors before this key were examined after all files were counted.
     swept_to: Key,
 }
 
@@ -310,7 +312,7 @@ impl Descriptors {
         self.halted = Halted::Waits;
     }
 
-    /// Goes on in a poll.
+    /// Continues in a poll.
     pub fn wake(&mut self, now: Monotonic) {
         let is_due = match self.halted {
             Halted::Waits => true,
@@ -342,7 +344,8 @@ impl Descriptors {
         txn
     }
 
-    /// Counts files while the store has what that needs; `counts` says how far it came, whatever the answer.
+    /// Counts files while the store has the pages for it; `counts` says how far it came, even after an
+    /// error.
     fn count_files(&mut self, txn: &mut Transaction, store: &mut Store) -> Result<(), FsError> {
         let end = key::file_first(ALL_FILES);
         for _ in 0..FILES_AT_ONCE {

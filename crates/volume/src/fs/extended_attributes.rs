@@ -1,6 +1,7 @@
-//! A file's list of extended attributes: packed as it is stored, merged with what a client sets.
+//! A file's list of extended attributes: packed as it is stored, merged with a client's changes.
 //!
-//! Promises: merging costs time in proportion to both lists, whatever their names; a list that is too long is refused before it is stored.
+//! Promises: merging costs time in proportion to both lists, for any names; a list that is too long is
+//! refused before it is stored.
 
 use std::collections::HashMap;
 

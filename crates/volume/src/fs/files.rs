@@ -1,4 +1,4 @@
-//! What callers do with names, attributes and what else hangs on files.
+//! Callers' operations on names, attributes and other properties of files.
 //!
 //! Everything here only sees to it that the volume takes the change, and brings the parts together.
 
@@ -19,7 +19,7 @@ use super::{properties, streams};
 use crate::planted::Planted;
 
 impl FileSystem {
-    /// Tells what is known of a file.
+    /// Returns a file's attributes.
     ///
     /// # Errors
     /// `NotFound` if the id names no file.
@@ -35,7 +35,7 @@ impl FileSystem {
     }
 
     /// Changes times in memory: they become durable with the file's next flush, and within seconds anyway. For the
-    /// times that reads and writes change by the way. Attributes are not changed.
+    /// times that reads and writes change as a side effect. Attributes are not changed.
     pub fn touch(&mut self, file: FileId, times: &AttributeChange) {
         self.base.times.touch(file, times, self.base.agenda.now);
     }
@@ -46,7 +46,7 @@ impl FileSystem {
         namespace::set_sparse(&mut self.base.meta, file, sparse, now)
     }
 
-    /// Finds the entry of that name, whatever its case.
+    /// Finds the entry of that name, ignoring case.
     ///
     /// # Errors
     /// `NotFound`; `NotDirectory` if `parent` is a file.
@@ -158,7 +158,7 @@ impl FileSystem {
     /// Replaces a file's security descriptor.
     ///
     /// # Errors
-    /// `QuotaExceeded` if the owner that it names may not have so much more.
+    /// `QuotaExceeded` if the owner that it names may not have that much more.
     pub fn set_security(
         &mut self,
         file: FileId,
@@ -296,7 +296,7 @@ impl FileSystem {
         properties::file_by_object_id(&mut self.base.meta, id)
     }
 
-    /// Finds the named stream of a file, whatever the name's case. Directories can have them too.
+    /// Finds the named stream of a file, ignoring case. Directories can have streams too.
     ///
     /// # Errors
     /// `NotFound`.
@@ -338,7 +338,7 @@ impl FileSystem {
         streams::streams(&mut self.base.meta, &self.data.streams, file)
     }
 
-    /// Tells one stream's sizes, and its name.
+    /// Returns one stream's sizes and name.
     pub fn stream_information(&mut self, stream: StreamId) -> Result<StreamInformation, FsError> {
         self.base.ready()?;
         streams::stream_information(&mut self.base.meta, &self.data.streams, stream)

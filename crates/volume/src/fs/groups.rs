@@ -10,7 +10,7 @@ struct Bits {
     committed: Bitmap,
 }
 
-/// Why a change is refused: it contradicts what is known of the group. Nobody may go on with it, since a block would get two owners.
+/// Why a change is refused: it contradicts what is known of the group. Nobody may continue with it, since a block would get two owners.
 pub type Contradiction = &'static str;
 
 /// A group of blocks, by their number within it.

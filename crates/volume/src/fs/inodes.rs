@@ -6,7 +6,7 @@ use super::meta::record::{Inode, StreamRecord};
 use super::meta::{Store, Transaction, key};
 use super::types::{AttributeChange, FileId, FsError, NewFile, SecurityId, StreamId};
 
-/// What may be set of a file; the rest follows from what it is.
+/// Attributes that callers may set; the others follow from the kind of file.
 const SETTABLE_ATTRIBUTES: u32 = attribute::READONLY
     | attribute::HIDDEN
     | attribute::SYSTEM

@@ -1,4 +1,4 @@
-//! Requests under way on the virtual disk, and what each is for.
+//! Requests under way on the virtual disk, with their purposes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -13,13 +13,14 @@ use super::layout::{COPIES_MAX, Pointer};
 use super::meta::BlockRun;
 use super::types::FsError;
 
-/// The copy to look at after this one failed: any copy that the virtual disk holds for good first, then each by itself.
+/// Returns the copy to read after this one failed: any copy that the virtual disk holds for good first,
+/// then each by itself.
 pub fn next_copy(copy: Option<u8>) -> Option<u8> {
     let next = copy.map_or(0, |copy| copy + 1);
     (next < COPIES_MAX).then_some(next)
 }
 
-/// What a request is for.
+/// Purpose of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Part of opening or formatting; the number is the opening's own.
@@ -34,7 +35,7 @@ pub enum Purpose {
     Read { job: u64, part: usize },
     /// Blocks of a write-back job.
     Write { job: u64 },
-    /// The first write to a chunk: makes the virtual disk give it room.
+    /// The first write to a chunk: makes the virtual disk allocate its space.
     Probe { chunk: u32 },
     /// Places of pages are emptied: first page, number of pages.
     DiscardPages { first: Lba, count: u32 },
@@ -51,13 +52,14 @@ pub enum Purpose {
 /// An answer.
 pub type Answer = Result<Payload, FsError>;
 
-/// What was refused for want of copies or room is tried again after this time.
+/// Pause before a request that was refused for lack of copies or space is tried again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// A probe for which copies are missing is answered so after this time: as long as others wait for data that cannot be stored.
+/// Time after which a probe fails for missing copies: as long as others wait for data that cannot be
+/// stored.
 const PROBE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// A request that has to be carried out: nothing goes on before it is.
+/// A request that must be carried out before anything else proceeds.
 #[derive(Debug, Clone)]
 enum Needed {
     Write { lba: Lba, class: WriteClass, data: Payload },
@@ -81,11 +83,12 @@ struct Stalled {
     retry_at: Monotonic,
 }
 
-/// A probe for which copies were missing. What else is written may have its copies: nothing but its chunk waits for it.
+/// Probe of a chunk that lacks copies. Only that chunk waits for it, since other writes may have their
+/// copies.
 #[derive(Debug)]
 struct LateProbe {
     since: Monotonic,
-    /// When it is tried again, and what; `None` while it is under way.
+    /// Time of the next try, and the request; `None` while it is under way.
     again: Option<(Monotonic, Needed)>,
 }
 
@@ -123,8 +126,8 @@ impl Requests {
         self.submit_as(purpose, request, None);
     }
 
-    /// Writes what has to be written: while copies or room are missing it is tried again, and not answered. A probe is
-    /// answered if it is room that is missing, and after [`PROBE_PATIENCE`] if it is copies.
+    /// Submits a write that must succeed: while copies or space are missing it is tried again, and not
+    /// answered. A probe is answered if space is missing, and after [`PROBE_PATIENCE`] if copies are.
     pub fn write_needed(&mut self, purpose: Purpose, lba: Lba, class: WriteClass, data: Payload) {
         self.submit_needed(purpose, Needed::Write { lba, class, data });
     }
@@ -205,7 +208,7 @@ impl Requests {
             };
             let answer = match (answer, &needed, purpose) {
                 (answer, Some(needed), Purpose::Probe { chunk }) => {
-                    // That there is no room is what a probe asks; that too few copies can be reached is no answer to it.
+                    // A probe asks whether there is space: too few reachable copies are no answer to that.
                     let is_late = matches!(answer, Err(FsError::Unavailable));
                     if is_late && self.put_off_probe(chunk, needed.clone(), now) {
                         continue;

@@ -1,7 +1,8 @@
 //! The journal in time: when what gathers is written.
 //!
-//! Owns the log's writing end and the age of what gathers. Promises: what was added is on its way to the virtual disk [`JOURNAL_DELAY`]
-//! later, or as soon as somebody wants its ticket, if there is room.
+//! Owns the log's writing end and the age of gathering changes. Promises: a change is on its way to the
+//! virtual disk [`JOURNAL_DELAY`] after it was added, or as soon as somebody wants its ticket, if there
+//! is space.
 
 use std::time::Duration;
 
@@ -32,7 +33,8 @@ impl Journal {
         self.log.add(txn)
     }
 
-    /// When the batch that gathers is due. One that is overdue waits for an answer or for room, not for a time.
+    /// Returns when the gathering batch is due. An overdue one waits for an answer or for space, not for a
+    /// time.
     pub fn timeout(&self) -> Option<Monotonic> {
         self.gathering_since.map(|since| since.after(JOURNAL_DELAY)).filter(|at| *at > self.now)
     }
@@ -48,7 +50,7 @@ impl Journal {
         }
     }
 
-    /// Closes the batch that gathers, for a checkpoint that has all of it: replay begins behind it. If there is no room to write it,
+    /// Closes the batch that gathers, for a checkpoint that has all of it: replay begins behind it. If there is no space to write it,
     /// the checkpoint alone carries it.
     pub fn close(&mut self, requests: &mut Requests) {
         if let Some(append) = self.log.cut() {

@@ -42,12 +42,13 @@ const VERSION: u32 = 2;
 const VERSION_WITH_FEATURES: u32 = 3;
 
 bitflags::bitflags! {
-    /// What a volume's metadata has beyond the first version of its format.
+    /// Metadata that a volume has beyond the first version of its format.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Features: u32 {
-        /// Use of space is counted by owner: who changes files has to keep the counts.
+        /// Use of space is counted by owner: programs that change files must keep the counts.
         const QUOTAS = 1;
-        /// Opens outlive the server ([`super::open_state`]): who opens files has to take them up, and to heed them.
+        /// Opens outlive the server ([`super::open_state`]): programs that open files must restore and
+        /// respect them.
         const OPENS = 2;
     }
 }
@@ -135,14 +136,15 @@ pub struct Position {
     pub sequence: u64,
     /// Checksum of the batch before.
     pub chain: u64,
-    /// Blocks appended since the journal was made, skipped ones included: differences tell what is in use. Not stored.
+    /// Blocks appended since the journal was made, skipped ones included: differences give the blocks in
+    /// use. Not stored.
     pub total: u64,
 }
 
 /// The stored space map's place and length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpaceMapPlace {
-    /// Its first page; the checksum is that of the whole page.
+    /// First page; the checksum is that of the whole page.
     pub first: Pointer,
     pub len_bytes: u32,
 }

@@ -6,18 +6,22 @@
 //! caller's token. [`FileSystem::poll`] does the work; it wants to be called after every request and completion, and at
 //! [`FileSystem::next_timeout`].
 //!
-//! **What is durable.** Changes become visible at once, and durable in the order in which they were made: with
-//! [`FileSystem::flush`] or a durable write, and a few seconds later at the latest. A crash loses a suffix of the
-//! changes to names and attributes, never one in the middle; data is published after it is written, so that no lost write shows garbage.
-//! Data that nobody makes durable may be later than changes to metadata that came after it, but for one: before a file takes another
-//! name, all that was written to it is stored. So a file that is written and renamed over another is the old one or the new one, whole.
+//! **Durability.** Changes become visible at once, and durable in the order in which they were
+//! made: with [`FileSystem::flush`] or a durable write, and a few seconds later at the latest. A crash
+//! loses a suffix of the changes to names and attributes, never one in the middle. Data is published
+//! after it is written, so no lost write shows garbage. Data that nobody makes durable may be later
+//! than changes to metadata that came after it, with one exception: before a file takes another name,
+//! all that was written to it is stored. So a file that is written and renamed over another is the old
+//! one or the new one, whole.
 //!
-//! **Why a crash is safe.** All that is stored hangs on the superblock (two places, the higher intact one counts): the
-//! tree of the last checkpoint, the space map, and the journal from there on. The tree's pages are never changed in place;
-//! the place of one is discarded and reused only after a later superblock is durable. What points to a page carries its checksum,
-//! so that no older page passes for it. A journal batch is atomic by its checksum and chained to the one
-//! before, so replay ends exactly at the first batch that was not completely written. Extents are written before the
-//! batch that points to them, to blocks that no durable extent owns; an overwrite in place is atomic in the layer below.
+//! **Why a crash is safe.** All that is stored hangs on the superblock (two places, the higher intact
+//! one counts): the tree of the last checkpoint, the space map, and the journal from there on. The
+//! tree's pages are never changed in place; the place of one is discarded and reused only after a later
+//! superblock is durable. A pointer to a page carries the page's checksum, so that no older page passes
+//! for it. A journal batch is atomic by its checksum and chained to the one before, so replay ends
+//! exactly at the first batch that was not completely written. Extents are written before the batch
+//! that points to them, to blocks that no durable extent owns; an overwrite in place is atomic in the
+//! layer below.
 
 mod agenda;
 mod allocator;
@@ -93,8 +97,9 @@ const LABEL_BYTES_MAX: usize = 255;
 
 /// One volume's files.
 ///
-/// Three parts, each of which uses only the ones before it: what contents rest on, the contents of streams, names. Methods here see to
-/// it that the volume can be used, bring the parts together and hand answers to the one that asked.
+/// Three parts, each of which uses only the ones before it: the base, the contents of streams, names.
+/// Methods here check that the volume can be used, bring the parts together and hand answers to the
+/// callers.
 pub struct FileSystem {
     base: Base,
     data: Data,
@@ -110,7 +115,8 @@ pub struct FileSystem {
 }
 
 impl FileSystem {
-    /// Makes an empty volume; [`FsEvent::Opened`] tells when it can be used. What the virtual disk held is lost.
+    /// Makes an empty volume; [`FsEvent::Opened`] reports that it can be used. The virtual disk's old
+    /// contents are lost.
     pub fn format(disk: Box<dyn VirtualDisk>, format: &Format, config: Config) -> Self {
         let mut fs = Self::new(disk, config);
         let begun = Opening::format(&mut fs.base.requests, config.page_cache_bytes, format.id, format.now.0);
@@ -124,7 +130,7 @@ impl FileSystem {
         fs
     }
 
-    /// Opens the volume on a virtual disk; [`FsEvent::Opened`] tells when it can be used.
+    /// Opens the volume on a virtual disk; [`FsEvent::Opened`] reports that it can be used.
     pub fn open(disk: Box<dyn VirtualDisk>, config: Config) -> Self {
         let mut fs = Self::new(disk, config);
         let opening = Opening::open(&mut fs.base.requests, config.page_cache_bytes);
@@ -265,7 +271,7 @@ impl FileSystem {
         }
     }
 
-    /// Carries on everything that can go on.
+    /// Runs everything that can proceed.
     fn pump(&mut self) {
         match &self.base.state {
             State::Opening(_) | State::Failed(_) => return,
@@ -307,7 +313,7 @@ impl FileSystem {
                 let known = quotas.load(store, agenda).and_then(|()| descriptors.load(store, incarnation));
                 let known = known.and_then(|()| self.data.find_orphans(store, agenda));
                 match known {
-                    // What cannot be found is reclaimed when it can be.
+                    // Orphans on damaged pages are reclaimed when the pages can be read.
                     Ok(()) | Err(FsError::Corrupt { .. }) => self.opened(),
                     Err(FsError::Miss) => {}
                     Err(error) => self.fail(error),
@@ -324,7 +330,7 @@ impl FileSystem {
         self.base.agenda.events.push_back(FsEvent::Opened);
     }
 
-    /// Ends all work: what was not durable may be lost.
+    /// Ends all work: changes that were not durable may be lost.
     fn fail(&mut self, error: FsError) {
         let events = &mut self.base.agenda.events;
         if !matches!(self.base.state, State::Failed(_)) || events.is_empty() {
@@ -335,7 +341,7 @@ impl FileSystem {
         self.base.agenda.wake();
     }
 
-    /// What the volume is called.
+    /// Identity and label of the volume.
     pub fn volume(&self) -> &VolumeRecord {
         &self.volume
     }
@@ -355,7 +361,7 @@ impl FileSystem {
         let blocks = self.base.requests.size().blocks.0;
         let grown = self.base.meta.allocator.grow(blocks);
         grown.ok_or(FsError::Invalid("the virtual disk is larger than a volume may be"))?;
-        // Whoever found the volume full tries again.
+        // Operations that found the volume full try again.
         self.base.agenda.wake();
         Ok(())
     }
@@ -407,7 +413,7 @@ impl FileSystem {
     }
 
     /// Why nothing is changed any more, and since when: the checkpoint needs a page that is damaged on all copies. It is tried again,
-    /// and the volume goes on by itself when the page can be read.
+    /// and the volume continues by itself when the page can be read.
     pub fn read_only(&self) -> Option<(FsError, Monotonic)> {
         self.base.checkpointer.read_only()
     }

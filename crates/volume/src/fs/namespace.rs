@@ -27,8 +27,8 @@ pub const LINKS_MAX: u32 = 1024;
 /// File ids are reserved in the journal this many at a time.
 const FILE_IDS_AHEAD: u64 = 1024;
 
-/// Checks that a name can be that of a file: the rules that no client may break. What Win32 forbids beyond is the
-/// caller's matter.
+/// Checks that a name can be that of a file: the rules that no client may break. Further rules of Win32
+/// are the caller's matter.
 pub fn check_name(name: &[u16]) -> Result<(), FsError> {
     const FORBIDDEN: [u16; 4] = [0, b'/' as u16, b'\\' as u16, b':' as u16];
     let dots = matches!(name, [0x2e] | [0x2e, 0x2e]);
@@ -146,7 +146,7 @@ fn is_free(store: &mut Store, txn: &Transaction, parent: FileId, name: &[u16]) -
     Ok(store.get(txn, &key::entry(parent, name))?.is_none())
 }
 
-/// Tells what is known of a file.
+/// Returns a file's attributes.
 ///
 /// # Errors
 /// `NotFound` if the id names no file.
@@ -211,7 +211,7 @@ pub fn set_sparse(meta: &mut Metadata, file: FileId, sparse: bool, now: FileTime
     Ok(())
 }
 
-/// Finds the entry of that name, whatever its case.
+/// Finds the entry of that name, ignoring case.
 ///
 /// # Errors
 /// `NotFound`; `NotDirectory` if `parent` is a file.
@@ -227,8 +227,9 @@ pub fn lookup(meta: &mut Metadata, parent: FileId, name: &[u16]) -> Result<Entry
     }
 }
 
-/// Gives a file one more name; what was written to it has been stored. `replace`: the name may be another file's, which loses it in the
-/// same transaction; it is returned. A name that is the file's already stays as it is.
+/// Gives a file one more name; its written data has been stored. `replace`: the name may be another
+/// file's, which loses it in the same transaction; it is returned. A name that is the file's already
+/// stays as it is.
 ///
 /// # Errors
 /// `IsDirectory`, `Exists` (without `replace`), `TooManyLinks`, `QuotaExceeded` and those of [`Namespace::create`].
@@ -290,7 +291,7 @@ pub fn unlink(meta: &mut Metadata, parent: FileId, name: &[u16], now: FileTime) 
 #[derive(Debug)]
 pub struct Renaming {
     pub file: FileId,
-    /// What was written to the file has to be stored before it takes the other name.
+    /// Data written to the file has to be stored before the file takes the other name.
     pub needs_data: bool,
     directory: bool,
     replaces: bool,
@@ -338,8 +339,8 @@ pub fn check_rename(
     Ok(Renaming { file: record.file, needs_data, directory: record.directory, replaces, source, target })
 }
 
-/// Gives a file another name, as [`check_rename`] found it to be possible; what was written to it has been stored. Returns what it
-/// replaced.
+/// Gives a file another name, as [`check_rename`] found it to be possible; its written data has been
+/// stored. Returns the file that it replaced.
 pub fn rename(
     meta: &mut Metadata,
     from: Place<'_>,

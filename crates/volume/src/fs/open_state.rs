@@ -1,17 +1,18 @@
-//! What is kept of opens that outlive the server: records that the file layer stores and does not look into.
+//! Records of opens that outlive the server: the file layer stores them and does not look into them.
 //!
-//! They are changes of metadata like any other: those that are recorded between two polls are in one batch of the journal with all other
-//! changes of that time, so that a crash keeps an operation and what it did to opens, or neither.
+//! Such records are changes of metadata like any other. Those that are recorded between two polls are
+//! in one batch of the journal with all other changes of that time, so a crash keeps both an operation
+//! and its effect on opens, or neither.
 
 use super::FileSystem;
 use super::layout::Features;
 use super::meta::{Key, Transaction, VALUE_BYTES_MAX, key, record};
 use super::types::{FsError, OpenStateKey};
 
-/// Changes of what is kept; `None` forgets.
+/// Changes of open state; `None` forgets a record.
 pub type OpenStateChanges = Vec<(OpenStateKey, Option<Vec<u8>>)>;
 
-/// A walk over all that is kept, which may be interrupted.
+/// A walk over all open state, which may be interrupted.
 #[derive(Debug, Default)]
 pub struct OpenStateWalk {
     /// The last key that was found.
@@ -24,7 +25,8 @@ impl FileSystem {
         self.base.checkpointer.superblock.map_or(0, |superblock| superblock.incarnation)
     }
 
-    /// Checks that more may be kept of opens: there is room for it, and the superblock tells older programs to leave the volume alone.
+    /// Checks that more records of opens may be kept: there is space for them, and the superblock tells
+    /// older programs to leave the volume alone.
     ///
     /// # Errors
     /// `Miss` until both are so; those of changes that grow.
@@ -64,7 +66,7 @@ impl FileSystem {
         self.base.ready_to_change()
     }
 
-    /// Whether changes are recorded at all, be there room for more or not.
+    /// Whether changes are recorded at all, with or without space for more.
     pub fn takes_changes(&self) -> bool {
         self.base.ready().is_ok() && self.base.checkpointer.read_only().is_none()
     }
@@ -114,7 +116,7 @@ impl FileSystem {
         Ok(Some((name, value.to_vec())))
     }
 
-    /// Stops the volume: what is stored of opens makes no sense.
+    /// Stops the volume: its stored open state makes no sense.
     pub fn refuse_open_state(&mut self, what: &'static str) {
         self.fail(FsError::damaged(what));
     }

@@ -2,8 +2,9 @@
 //!
 //! Superblocks and journal prove themselves, and their copies may differ after a crash: the virtual disk answers with the newest intact
 //! copy of each block, and says which have none. Replay ends when the next batch is not there; if a later one proves that it was
-//! acknowledged, the volume is refused. What was replayed but never acknowledged may be on one copy only: it is written again to all
-//! before anything is built on it, the same bytes in the same order, and so is the superblock.
+//! acknowledged, the volume is refused. A replayed batch that was never acknowledged may be on one copy
+//! only: it is written again to all before anything is built on it, the same bytes in the same order,
+//! and so is the superblock.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::num::NonZeroU32;
@@ -35,8 +36,9 @@ const WINDOWS_AHEAD: u32 = 4;
 /// Batches kept for writing again: more than can be under way at once.
 const RECENT_MAX: usize = 8;
 
-/// Of this number of batches under way the first is durable before the next is written: that one tells of it. Before it lie as many of the
-/// largest, the missing one among them, and what was skipped at the region's end.
+/// Of this many batches under way, the first is durable before the last is written, so the last one
+/// proves it. Before the last may lie as many of the largest size, the missing one among them, and
+/// blocks skipped at the region's end.
 const BATCHES_TO_PROOF: u32 = IN_FLIGHT_MAX as u32 + 1;
 
 /// Orders that an opening passes over: more than batches can have been written that replay does not find.
@@ -57,7 +59,7 @@ const SINGLE_BLOCK: u64 = 1 << 62;
 /// Largest space map that is believed: that of a virtual disk of a petabyte.
 const SPACE_MAP_BYTES_MAX: u32 = 64 << 20;
 
-/// What opening yields.
+/// Result of opening.
 pub struct Opened {
     pub superblock: Superblock,
     pub allocator: Allocator,
@@ -70,7 +72,7 @@ enum Phase {
     /// The place of a new volume's superblocks and journal is emptied.
     Emptying,
     Superblocks,
-    /// Its next page is on its way.
+    /// The space map's next page is being read.
     SpaceMap {
         page: Pointer,
         copy: Option<u8>,
@@ -116,7 +118,7 @@ struct Pieces {
     error: Option<FsError>,
 }
 
-/// What a look at the journal finds.
+/// Result of a search for the next batch of the journal.
 enum Look {
     Wait,
     Nothing,
@@ -207,7 +209,8 @@ impl Opening {
             .ok_or(FsError::Invalid("chunks of this size cannot carry a volume"))
     }
 
-    /// Takes an answer to one of its requests, and goes on. `Some`: the volume can be used.
+    /// Takes an answer to one of its requests, and continues. Returns the opened volume once it can be
+    /// used.
     pub fn handle(
         &mut self,
         requests: &mut Requests,
@@ -346,7 +349,8 @@ impl Opening {
             sequence: superblock.sequence + SUPERBLOCK_STEP,
             incarnation: superblock.incarnation + 1,
             order: superblock.order.max(self.order + 1) + ORDER_STEP,
-            // What this opening writes may be longer than what is there. Of what an older program left nothing is known.
+            // This opening may write longer batches than those that are there. Those of an older program are
+            // of unknown length.
             batch_blocks_max: superblock.batch_blocks_max.map(|known| {
                 NonZeroU32::new(Log::batch_blocks_max(total)).map_or(known, |own| known.max(own))
             }),
@@ -362,7 +366,8 @@ impl Opening {
                 left += 1;
             }
         }
-        // What a crash tore behind the end belongs to nothing, and a scrub would take it for damage until the journal comes there.
+        // A crash may leave torn blocks behind the end. They belong to nothing, but a scrub would take them
+        // for damage until the journal reaches them.
         let reach = BTreeSet::from_iter(self.reach(&superblock));
         for &block in self.torn.intersection(&reach) {
             let data = blank(superblock.volume, journal_lba(block), superblock.order);
@@ -393,8 +398,9 @@ impl Opening {
         }
     }
 
-    /// Whether a batch behind the end of replay says that the one that is missing there was durable; `None` while
-    /// that is being read. No crash leaves such a gap, and to go on without what it held would lose acknowledged changes.
+    /// Whether a batch behind the end of replay proves that the missing one there was durable; `None` while
+    /// that is being read. No crash leaves such a gap, and continuing without the missing batch would lose
+    /// acknowledged changes.
     fn is_acknowledged_later(
         &mut self,
         requests: &mut Requests,
@@ -559,7 +565,8 @@ impl Opening {
                 JournalOperation::Allocate(run) => allocator.replay(run, true)?,
                 JournalOperation::Free(run) => allocator.replay(run, false)?,
                 JournalOperation::Chunk { chunk, chunk_use } => {
-                    // A chunk that the checkpoint has pages in became metadata for good, whatever it was before.
+                    // A chunk that holds pages of the checkpoint is metadata for good, even if the journal
+                    // says otherwise.
                     if allocator.pages.is_in_use(chunk) != Some(true) {
                         allocator.set_chunk(chunk, chunk_use, ChunkState::Ready);
                     }

@@ -1,7 +1,7 @@
 //! Which files have given blocks of the virtual disk, and where in them.
 //!
 //! Works in bounded steps between other operations. A file that changes meanwhile may be named or left out. Files below a damaged page
-//! of the tree cannot be named: the search goes on behind it.
+//! of the tree cannot be named: the search continues behind it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ pub struct OwnerSearch {
     owned: BTreeSet<Lba>,
     next: Key,
     found: BTreeMap<StreamId, BTreeSet<u64>>,
-    /// All keys were looked at: the streams are given their names now.
+    /// Streams with their names, once all keys have been examined.
     named: Vec<OwnedBlocks>,
     scanned: bool,
     /// A page that cannot be read stands in the way.
@@ -55,7 +55,7 @@ impl OwnerSearch {
         }
     }
 
-    /// Looks at up to `keys_max` keys; whether the search is finished.
+    /// Examines up to `keys_max` keys; whether the search is finished.
     ///
     /// # Errors
     /// `Miss`: call again after the next [`super::FsEvent::Retry`].
@@ -93,7 +93,7 @@ impl OwnerSearch {
         Ok(self.scanned && self.found.is_empty())
     }
 
-    /// Goes on behind the damaged page that stands in the way.
+    /// Skips the damaged page that stands in the way.
     fn skip_page(&mut self, fs: &mut FileSystem, end: &[u8]) -> Result<(), FsError> {
         let (behind, damaged) = fs.base.meta.store.tree.behind_page_of(&self.next)?;
         self.skipping = false;
@@ -105,7 +105,7 @@ impl OwnerSearch {
         Ok(())
     }
 
-    /// Damaged pages of the tree that the search went by: what is below them has no names.
+    /// Damaged pages of the tree that the search skipped: files below them have no names.
     pub fn pages_unreadable(&self) -> u64 {
         self.pages_unreadable
     }
@@ -118,7 +118,7 @@ impl OwnerSearch {
         }
     }
 
-    /// What was found, and how many of the blocks no file has.
+    /// Streams that own the blocks, and the number of blocks that no file owns.
     pub fn finish(self) -> (Vec<OwnedBlocks>, usize) {
         (self.named, self.blocks.len() - self.owned.len())
     }

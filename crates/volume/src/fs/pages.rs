@@ -1,8 +1,9 @@
 //! Pages of the chunks that carry metadata: which of them a tree uses, and which can be taken.
 //!
-//! A page is written once, with class `Fresh`, to blocks that hold nothing. The place of a page that the tree has left, durably, is
-//! therefore discarded before it can be taken again. What a place holds is not stored: after an opening, and in a chunk that is
-//! new, all places count as holding something.
+//! A page is written once, with class `Fresh`, to blocks that hold nothing. The place of a page that
+//! the tree has left, durably, is therefore discarded before it can be taken again. Whether a place
+//! holds something is not stored: after an opening, and in a chunk that is new, all places count as
+//! holding something.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +12,13 @@ use ::types::Lba;
 use super::bitmap::Bitmap;
 use super::layout::PAGE_BLOCKS;
 
-/// Pages that one request discards at most. Less than a chunk: a chunk that is discarded as a whole loses its room.
+/// Pages that one request discards at most. Less than a chunk: a chunk that is discarded as a whole loses its space.
 const DISCARD_PAGES_MAX: u32 = 256;
 
 /// The pages of one chunk.
 #[derive(Debug, Clone)]
 struct ChunkPages {
-    /// The chunk has its room.
+    /// Whether the virtual disk has allocated the chunk's space.
     ready: bool,
     /// A tree or a space map has the page.
     used: Bitmap,
@@ -78,7 +79,7 @@ impl Pages {
         }
     }
 
-    /// Whether the chunk has its room.
+    /// Notes whether the virtual disk has allocated the chunk's space.
     pub fn set_ready(&mut self, chunk: u32, ready: bool) {
         if let Some(pages) = self.chunks.get_mut(&chunk) {
             pages.ready = ready;
@@ -133,7 +134,7 @@ impl Pages {
         }
     }
 
-    /// A run to discard: first page and number. [`Pages::discarded`] tells what came of it.
+    /// Returns a run to discard: first page and number. [`Pages::discarded`] takes the outcome.
     pub fn next_discard(&mut self) -> Option<(Lba, u32)> {
         let most = DISCARD_PAGES_MAX.min(self.per_chunk() / 2);
         for (&chunk, pages) in self.chunks.iter_mut().filter(|(_, pages)| pages.ready) {

@@ -1,9 +1,11 @@
 //! Freed blocks that are made unwritten before they are given away again.
 //!
-//! A disk writes data in place beside the record that publishes them only to blocks whose checksums say that they hold nothing; over others it first
-//! records that they do, which the writer would wait for. So freed blocks are discarded when nobody waits: by then the transaction that freed
-//! them is durable, and no read of them is under way. They can be reserved when that is done, or was refused: the disk then does
-//! it with the write. Nothing of this is stored: what a crash forgets costs the next writer that one step.
+//! A disk writes data in place, beside the record that publishes them, only to blocks whose checksums
+//! say that they hold nothing. Other blocks need a record first that they do, for which the writer
+//! would wait. So freed blocks are discarded when nobody waits: by then the transaction that freed them
+//! is durable, and no read of them is under way. They can be reserved once the discard is done, or was
+//! refused: the disk then does it with the write. Nothing of this is stored: after a crash the next
+//! writer pays for that one step.
 //!
 //! Blocks gather for a short time, so that many share a request and a batch of each disk's journal.
 
@@ -13,13 +15,13 @@ use ::types::{Lba, Monotonic};
 
 use super::meta::BlockRun;
 
-/// Blocks on their way at most, 64 MiB: what is freed beyond can be reserved at once.
+/// Blocks on their way at most, 64 MiB: blocks freed beyond can be reserved at once.
 const BLOCKS_MAX: u64 = 16_384;
 
-/// Blocks that are discarded at once when so many have gathered: 4 MiB.
+/// Number of blocks at which a discard begins at once: 4 MiB.
 const BLOCKS_GOAL: u64 = 1024;
 
-/// Shorter runs, below 32 KiB, are left as they are: what is written there goes through the disks' journals.
+/// Shorter runs, below 32 KiB, are left as they are: writes there go through the disks' journals.
 const RUN_BLOCKS_MIN: u32 = 8;
 
 /// How long blocks wait for others.
@@ -53,7 +55,7 @@ impl Preparing {
         self.waiting.iter().chain(&self.under_way)
     }
 
-    /// Takes a run. Answers whether there is room for it.
+    /// Takes a run. Answers whether there is space for it.
     pub fn add(&mut self, run: BlockRun, now: Monotonic) -> bool {
         if self.blocks + u64::from(run.blocks) > BLOCKS_MAX {
             return false;
@@ -85,7 +87,7 @@ impl Preparing {
         (long, short)
     }
 
-    /// Takes out what waits: room is short.
+    /// Takes out the waiting runs, when space is short.
     pub fn take_waiting(&mut self) -> Vec<BlockRun> {
         self.since = None;
         self.blocks -= self.waiting.iter().map(|run| u64::from(run.blocks)).sum::<u64>();
@@ -124,7 +126,7 @@ fn merged(mut runs: Vec<BlockRun>, blocks_max: u32) -> Vec<BlockRun> {
     merged
 }
 
-/// What is left of a run without its first blocks.
+/// Rest of a run without its first blocks.
 fn behind(run: BlockRun, blocks: u32) -> BlockRun {
     BlockRun { lba: Lba(run.lba.0 + u64::from(blocks)), blocks: run.blocks - blocks }
 }

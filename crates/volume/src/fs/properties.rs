@@ -1,6 +1,6 @@
-//! What hangs on a file beside its data: extended attributes, reparse data, object id.
+//! Properties of a file beside its data: extended attributes, reparse data, object id.
 //!
-//! It is opaque here. Values longer than a metadata value are stored in pieces.
+//! All are opaque here. Values longer than a metadata value are stored in pieces.
 
 use ::types::{FileTime, attribute};
 

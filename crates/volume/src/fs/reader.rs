@@ -1,4 +1,4 @@
-//! Reads numbers and bytes off the front of what was stored; never past its end.
+//! Reads numbers and bytes off the front of stored bytes; never past their end.
 
 use super::types::WideString;
 

@@ -22,7 +22,7 @@ fn stream_index(store: &mut Store, txn: &Transaction, file: FileId, name: &[u16]
     u32::try_from(number).map_err(|_| FsError::damaged("stream index"))
 }
 
-/// Finds the named stream of a file, whatever the name's case. Directories can have them too.
+/// Finds the named stream of a file, ignoring case. Directories can have streams too.
 ///
 /// # Errors
 /// `NotFound`.
@@ -173,7 +173,7 @@ pub fn streams(
     Ok(out)
 }
 
-/// Tells one stream's sizes, and its name.
+/// Returns one stream's sizes and name.
 pub fn stream_information(
     meta: &mut Metadata,
     cached: &Streams,

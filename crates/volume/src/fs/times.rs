@@ -1,4 +1,4 @@
-//! Times of files that changed in memory only: those that reads and writes change by the way.
+//! Times of files that changed in memory only: those that reads and writes change as a side effect.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,12 +18,12 @@ const FILES_AT_ONCE: usize = 64;
 
 /// Times that are newer than those stored.
 ///
-/// A file has an entry here if and only if its inode lacks these times. Whoever puts an inode with them applied drops the entry
-/// with the same transaction.
+/// A file has an entry here if and only if its inode lacks these times. Code that stores an inode with
+/// them applied drops the entry with the same transaction.
 #[derive(Debug, Default)]
 pub struct Times {
     changed: HashMap<FileId, AttributeChange>,
-    /// Time of the oldest change, but for those of the files in `due`.
+    /// Time of the oldest change, except for those of the files in `due`.
     since: Option<Monotonic>,
     /// Files whose times are being published.
     due: Vec<FileId>,
@@ -64,7 +64,7 @@ impl Times {
     /// Puts a file's times into its inode.
     ///
     /// # Errors
-    /// `Miss`, also while the journal has no room, and damage of the metadata. Of a file that is gone nothing is to be stored.
+    /// `Miss`, also while the journal has no space, and damage of the metadata. Of a file that is gone nothing is to be stored.
     pub fn publish(&mut self, file: FileId, meta: &mut Metadata) -> Result<(), FsError> {
         let Some(lazy) = self.get(file) else { return Ok(()) };
         if !meta.journal.log.has_room() {
@@ -89,7 +89,8 @@ impl Times {
         !self.due.is_empty()
     }
 
-    /// Publishes times if the oldest change is due, those of some files at a time. What cannot be published waits once more.
+    /// Publishes times if the oldest change is due, those of some files at a time. Times that cannot be
+    /// published wait once more.
     pub fn publish_due(&mut self, meta: &mut Metadata, now: Monotonic) {
         if self.due.is_empty() {
             if self.since.is_none_or(|since| now < since.after(TIMES_DELAY)) {

@@ -1,4 +1,4 @@
-//! The words of the file layer: identities, errors, and what its callers give and get.
+//! The words of the file layer: identities, errors, arguments and results of its calls.
 
 use space::api::SpaceError;
 use sys::Payload;
@@ -49,7 +49,7 @@ pub enum OpenStateKey {
         client: [u8; 16],
         key: [u8; 16],
     },
-    /// A name that goes with the last open of its file, whatever its case.
+    /// A name, ignoring case, that goes with the last open of its file.
     DeletedLink {
         file: FileId,
         parent: FileId,
@@ -62,8 +62,8 @@ pub enum OpenStateKey {
 /// Why the file layer refuses or fails.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FsError {
-    /// What the operation needs is on its way into memory, or has to be written first. Nothing was changed: run the whole
-    /// operation again after the next [`FsEvent::Retry`].
+    /// Pages that the operation needs are being read, or something has to be written first. Nothing was
+    /// changed: run the whole operation again after the next [`FsEvent::Retry`].
     #[error("not in memory yet")]
     Miss,
     #[error("no such file, stream or entry")]
@@ -135,7 +135,7 @@ impl FsError {
     }
 }
 
-/// What is known of a file, as clients see it: sizes and times include what is not durable yet.
+/// Attributes of a file, as clients see them: sizes and times include changes that are not durable yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes {
     pub file: FileId,
@@ -212,11 +212,11 @@ pub struct StreamInformation {
     pub allocation_bytes: u64,
 }
 
-/// What became of a file whose name was taken away.
+/// Outcome for a file whose name was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unlinked {
     pub file: FileId,
-    /// It has no name any more: [`super::FileSystem::reclaim`] gives its space back.
+    /// The removed name was the last one: [`super::FileSystem::reclaim`] gives the file's space back.
     pub last: bool,
 }
 
@@ -225,11 +225,12 @@ pub struct Unlinked {
 pub struct Statistics {
     /// All of the virtual disk.
     pub total_bytes: u64,
-    /// What files take, and the chunks of the journal and of metadata.
+    /// Space taken by files, and the chunks of the journal and of metadata.
     pub used_bytes: u64,
-    /// What new data can still take: with what is used less than all if the pool is smaller than the volume, and nothing if metadata has no room.
+    /// Space left for new data: together with `used_bytes` less than the total if the pool is smaller than
+    /// the volume, and nothing if metadata has no space.
     pub available_bytes: u64,
-    /// All that grows is refused for want of room for metadata, which free room of data is not.
+    /// Everything that grows is refused for lack of space for metadata, which free space for data is not.
     pub lacks_metadata_room: bool,
     pub cache_bytes: u64,
     pub dirty_bytes: u64,
@@ -241,7 +242,7 @@ pub struct Statistics {
     pub read_from_disk_bytes: u64,
 }
 
-/// What a volume is called.
+/// Identity and label of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeRecord {
     pub id: [u8; 16],
@@ -278,12 +279,12 @@ pub struct Format {
     pub root_security: Vec<u8>,
 }
 
-/// What happened since the last poll.
+/// Event since the last poll.
 #[derive(Debug)]
 pub enum FsEvent {
     /// The volume can be used.
     Opened,
-    /// It cannot be, or no longer: every further operation answers this error.
+    /// The volume cannot be opened, or has failed: every further operation answers this error.
     Failed(FsError),
     /// Operations that answered [`FsError::Miss`] should run again.
     Retry,

@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 use std::sync::LazyLock;
 
-/// First and last code unit, step between mapped units, and what is added to each.
+/// First and last code unit, step between mapped units, and the number added to each.
 type Run = (u16, u16, u16, i32);
 
 /// Simple upper-case mappings of the Basic Multilingual Plane.

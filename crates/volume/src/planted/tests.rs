@@ -4,7 +4,7 @@ use super::{Planted, plant};
 use crate::fs::tests::{
     checkpoints, crash, damage, descriptors, outage, pieces, quotas, renames, reserve, room, withheld,
 };
-use crate::service::tests::durability;
+use crate::service::tests::{durability, refusals};
 use std::panic::catch_unwind;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -50,6 +50,9 @@ fn finder(bug: Planted) -> fn() {
         }
         Planted::OutageFailsVolume => outage::an_outage_at_any_moment_fails_nothing_and_loses_nothing,
         Planted::PointerUnchecked => damage::a_tree_page_whose_write_was_lost_is_read_from_the_other_copy,
+        Planted::RefusedCreateStays => {
+            refusals::a_create_that_is_refused_when_its_file_is_made_leaves_no_name
+        }
         Planted::RenameBeforeData => {
             renames::a_file_renamed_over_another_is_the_old_one_or_the_new_one_whole_whenever_the_power_goes
         }

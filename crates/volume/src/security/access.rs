@@ -110,7 +110,7 @@ fn evaluate(descriptor: &SecurityDescriptor, token: &AccessToken, wanted: u32) -
     let is_owner = descriptor.owner.as_ref().is_some_and(|owner| holds_sid(token, owner));
     let effective = || dacl.aces.iter().filter(|ace| !ace.flags.contains(AceFlags::INHERIT_ONLY));
     let mut allowed = 0;
-    // An ACE for OWNER RIGHTS takes the place of what an owner has by itself.
+    // An ACE for OWNER RIGHTS takes the place of the owner's implied rights.
     if is_owner && !effective().any(|ace| ace.sid == owner_rights) {
         allowed |= wanted & (rights::READ_CONTROL | rights::WRITE_DAC);
     }

@@ -5,7 +5,8 @@
 use super::rights;
 use types::{NtStatus, Sid};
 
-/// Longest descriptor that is accepted, in bytes: what an ACL's 16-bit size leaves room for, twice, with owner and group.
+/// Longest accepted descriptor in bytes: twice the most that an ACL's 16-bit size allows, with owner
+/// and group.
 pub const DESCRIPTOR_BYTES_MAX: usize = 2 * 65_536 + 256;
 
 const HEADER_BYTES: usize = 20;

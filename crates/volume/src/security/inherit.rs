@@ -67,9 +67,9 @@ pub fn inherit(
 /// The fate of a child's own entries when its parent's are handed down again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnEntries {
-    /// They stay, and a child whose DACL is protected stays as it is.
+    /// Own entries stay, and a child whose DACL is protected stays as it is.
     Kept,
-    /// They go, and protection with them: the child gets what a new one would get here.
+    /// Own entries are removed, and protection with them: the child gets what a new one would get here.
     Removed,
 }
 

@@ -245,7 +245,7 @@ fn a_query_of_the_label_answers_the_label_alone() {
     let unlabelled = with_sacl(volume_root(), Some(Acl::new(vec![audit(everyone())])));
     let answer = select(&unlabelled, Parts::LABEL);
     assert!(answer.sacl.is_none() && !answer.control.contains(Control::SACL_PRESENT));
-    // What takes READ_CONTROL alone never shows what takes ACCESS_SYSTEM_SECURITY.
+    // A part that takes READ_CONTROL alone never shows one that takes ACCESS_SYSTEM_SECURITY.
     for bit in Parts::all().iter().filter(|part| part.access_to_query() & rights::ACCESS_SYSTEM_SECURITY == 0)
     {
         let shown = selected(bit).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! What happens when: the time, the steps of the turn, timers, operations that wait, events to be told.
+//! Agenda of the service: the time, the steps of the turn, timers, waiting operations, events for the
+//! server.
 
 use super::clock::Clock;
 use super::events::Events;
@@ -19,7 +20,7 @@ pub struct Agenda {
     pub timers: Timers,
     pub tasks: Tasks,
     pub events: Events,
-    /// What has to be recorded of opens that outlive the server.
+    /// Opens that outlive the server whose changes have to be recorded.
     pub records: Records,
     /// Whether operations run: not before the opens that outlived the last start are there.
     pub is_open: bool,
@@ -38,7 +39,7 @@ impl Agenda {
         }
     }
 
-    /// Lets an operation wait, and tells its client once if that may take long.
+    /// Lets an operation wait, and tells its client, once, if that may take long.
     pub fn park(&mut self, operation: OperationId, work: Option<Work>, wait: Wait, told: bool) {
         let tell = !told && !matches!(wait, Wait::Storage | Wait::Turn);
         if tell {

@@ -1,9 +1,10 @@
-//! The state of one oplock or lease: what its holder may cache, and how that is taken back (MS-SMB2 3.3.1.4, 3.3.1.12;
-//! MS-FSA 2.1.4.12).
+//! The state of one oplock or lease: its holder's caching, and how that is taken back (MS-SMB2 3.3.1.4,
+//! 3.3.1.12; MS-FSA 2.1.4.12).
 //!
-//! An oplock is a lease of one open here: level II is READ, exclusive READ|WRITE, batch READ|WRITE|HANDLE. A break that the holder has
-//! to acknowledge leaves the state as it is until then; what is asked of it meanwhile is remembered, and asked after.
-//! Never decides which holder has to break, only how.
+//! An oplock is a lease of one open here: level II is READ, exclusive READ|WRITE, batch
+//! READ|WRITE|HANDLE. A break that the holder has to acknowledge leaves the state as it is until then;
+//! demands that come meanwhile are remembered, and made after. Never decides which holder has to break,
+//! only how.
 
 use crate::backend::{LeaseState, OplockLevel};
 use std::time::Duration;
@@ -39,7 +40,7 @@ pub const fn level_of(state: LeaseState) -> OplockLevel {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Breaking {
-    /// The state that the holder has been told to go down to.
+    /// State to which the holder was told to go down.
     requested: LeaseState,
     /// The state that it has to go down to by now.
     required: LeaseState,
@@ -54,7 +55,7 @@ pub struct Break {
     pub acknowledge: bool,
 }
 
-/// What one holder caches.
+/// Caching of one holder.
 ///
 /// Invariant: while a break is in progress the state stays as it was, and `required` lies within `requested`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -88,7 +89,7 @@ impl CacheState {
         }
     }
 
-    /// Asks for everything but `keep` back. Returns what to tell the holder, if it was not told already.
+    /// Asks for everything but `keep` back. Returns the break for the holder, unless it was sent already.
     ///
     /// READ alone goes without being acknowledged.
     pub fn break_to(&mut self, keep: LeaseState, now: Monotonic) -> Option<Break> {

@@ -43,7 +43,7 @@ pub const fn disturbs(access: u32) -> (bool, bool) {
     (!is_oplock_stat(access), !is_lease_stat(access))
 }
 
-/// What an operation asks of the holders of a stream.
+/// Demand of an operation on the holders of a stream.
 #[derive(Debug, Clone, Copy)]
 pub struct BreakRequest {
     pub stream: StreamId,
@@ -77,7 +77,7 @@ impl BreakRequest {
     }
 }
 
-/// What a new open asks to cache.
+/// Caching that a new open asks for.
 #[derive(Debug, Clone, Copy)]
 pub struct CacheAsked<'a> {
     pub stream: StreamId,
@@ -114,11 +114,11 @@ enum Holder {
 /// One holder on a stream.
 struct Held {
     holder: Holder,
-    /// Its opens on the stream.
+    /// Opens of the holder on the stream.
     opens: SmallVec<[OpenId; 1]>,
     /// Whether the clients of all of them are away, or all are being closed.
     away: bool,
-    /// Whether one of those clients may come back whatever happens meanwhile.
+    /// Whether one of those clients may come back under any circumstances.
     kept: bool,
 }
 
@@ -154,7 +154,7 @@ fn caching_opens(opens: &Opens, stream: StreamId) -> impl Iterator<Item = (OpenI
     ids.filter_map(move |id| Some((id, opens.get(id).filter(|open| open.stream == stream)?)))
 }
 
-/// Notes that an open whose oplock is gone need not be looked at when others' caching is asked for.
+/// Notes that an open whose oplock is gone need not be examined when others' caching is asked for.
 fn note_caching(opens: &mut Opens, id: OpenId) {
     let Some(open) = opens.get(id) else { return };
     let is_gone = match &open.holder {
@@ -244,7 +244,8 @@ impl Caching {
             if let Holder::Oplock(id) = holder
                 && opens.get(id).is_some_and(|open| !open.told)
             {
-                // Its client has cached nothing yet, and could not tell what such a break is of: the answer will say what is left.
+                // The client has cached nothing yet, and could not tell to what such a break belongs: the
+                // answer will say what is left.
                 self.strip(opens, agenda, holder, keep);
                 continue;
             }
@@ -265,7 +266,7 @@ impl Caching {
         self.changed(opens, agenda, holder);
     }
 
-    /// Counts a change of what a holder caches, and has it recorded if it outlives the server.
+    /// Counts a change of a holder's caching, and has it recorded if it outlives the server.
     fn changed(&mut self, opens: &mut Opens, agenda: &mut Agenda, holder: Holder) {
         match holder {
             Holder::Oplock(id) => {
@@ -356,7 +357,7 @@ impl Caching {
         let _ = self.ask(opens, agenda, &request);
     }
 
-    /// Breaks caching of a directory whose entries changed: copies of its listing are no longer good, but for that of `by`, the lease on it
+    /// Breaks caching of a directory whose entries changed: copies of its listing are no longer good, except for that of `by`, the lease on it
     /// of the client that changed them.
     pub fn directory_changed(
         &mut self,
@@ -397,7 +398,7 @@ impl Caching {
         self.ask(opens, agenda, &request)
     }
 
-    /// Whether an open with this holder has to be looked at when others ask for caching to be given up.
+    /// Whether an open with this holder has to be examined when others ask for caching to be given up.
     pub fn caches(&self, holder: &CacheHolder) -> bool {
         match holder {
             CacheHolder::None => false,
@@ -480,7 +481,7 @@ impl Caching {
         }
     }
 
-    /// Gives a new open what it may cache of what it asked for.
+    /// Grants a new open as much of the caching that it asked for as it may have.
     pub fn grant(&mut self, opens: &mut Opens, asked: &CacheAsked<'_>) -> (CacheHolder, CacheGrant) {
         match asked.request {
             CacheRequest::Oplock(level) => {
@@ -542,7 +543,7 @@ impl Caching {
         (CacheHolder::Lease(name), self.lease_grant(name))
     }
 
-    /// Returns a lease as it is told to its client.
+    /// Returns a lease as its client sees it.
     pub fn lease_grant(&self, name: LeaseName) -> CacheGrant {
         match self.leases.get(&name) {
             Some(lease) => CacheGrant::Lease {
@@ -555,7 +556,7 @@ impl Caching {
         }
     }
 
-    /// Returns what a holder caches at the moment, as it is told to its client.
+    /// Returns a holder's present caching, as its client sees it.
     pub fn current_grant(&self, holder: &CacheHolder) -> CacheGrant {
         match holder {
             CacheHolder::None => CacheGrant::Oplock(OplockLevel::None),
@@ -617,7 +618,8 @@ pub fn oplock_timed_out(opens: &mut Opens, agenda: &mut Agenda, id: OpenId, at: 
     }
 }
 
-/// Lists the opens of a lease that had nothing and has something: they are looked at from here on.
+/// Lists the opens of a lease that had nothing and now caches something: from here on breaks consider
+/// them.
 fn start_caching(opens: &mut Opens, file: FileId, name: LeaseName) {
     let has_lease = |open: &Open| matches!(open.holder, CacheHolder::Lease(held) if held == name);
     let held: Vec<(OpenId, u64)> =

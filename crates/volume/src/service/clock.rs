@@ -31,7 +31,7 @@ impl Clock {
         self.wall = (now, wall);
     }
 
-    /// Returns the wall clock's time, for what is stored.
+    /// Returns the wall clock's time, for stored times.
     pub fn time(&self) -> FileTime {
         let passed = self.now.since(self.wall.0).as_nanos() / 100;
         FileTime(self.wall.1.0.saturating_add(passed as u64))

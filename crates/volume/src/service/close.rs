@@ -1,4 +1,4 @@
-//! CLOSE: what an open leaves behind, and deletion with the last one (MS-FSA 2.1.5.4).
+//! CLOSE: the state that an open leaves behind, and deletion with the last one (MS-FSA 2.1.5.4).
 
 use super::commit::commit;
 use super::file_opens::Doomed;
@@ -41,7 +41,7 @@ pub fn close(
     // Deleting comes first: it may have to wait for metadata, and then all of this is done again.
     let removed = delete_due(parts, id)?;
     forget_open(parts, id);
-    // What is flushed includes that it is closed.
+    // The flush includes the record that the open is closed.
     settle(parts);
     // Names are durable as data are. On shares where every change is, the answer waits for that as any other does.
     let commits = removed != Removed::Nothing
@@ -68,7 +68,7 @@ pub fn close(
     }
 }
 
-/// What a close has removed.
+/// Names and data removed by a close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Removed {
     Nothing,
@@ -111,7 +111,7 @@ fn mark_own_deletion(
     directory: bool,
     keep: bool,
 ) -> Result<(), Halt> {
-    // Nothing has to be kept of what goes at once.
+    // No record is needed of something deleted at once.
     let is_last = |parts: &Parts<'_>| {
         parts.opens.file(stream.file).is_some_and(|node| match stream.index {
             0 => node.opens.len() == 1,

@@ -115,7 +115,7 @@ fn copy_next(parts: &mut Parts<'_>, mut copy: Box<Copy>) {
     }
 }
 
-/// Writes the bytes that were read. Returns the copy if it can go on at once.
+/// Writes the bytes that were read. Returns the copy if it can continue at once.
 fn copy_piece(parts: &mut Parts<'_>, copy: Box<Copy>, result: Result<Payload, FsError>) -> Option<Box<Copy>> {
     let data = match result {
         Ok(data) if data.len() as u64 == copy.piece => data,
@@ -176,8 +176,8 @@ pub fn copy_written(parts: &mut Parts<'_>, copy: Box<Copy>, result: Result<(), F
 /// How many bytes of a range can share their blocks; the others, less than a block, are copied.
 ///
 /// # Errors
-/// INVALID_PARAMETER for what is not of whole blocks, as ReFS answers; NOT_SUPPORTED for a range beyond the end of its file, and for two
-/// that overlap.
+/// INVALID_PARAMETER for ranges that are not of whole blocks, as ReFS answers; NOT_SUPPORTED for a range
+/// beyond the end of its file, and for two that overlap.
 fn shared_bytes(parts: &mut Parts<'_>, from: StreamId, to: StreamId, chunk: &CopyChunk) -> Result<u64, Halt> {
     let source_end = parts.fs.stream_information(from)?.end_of_file;
     let target_end = parts.fs.stream_information(to)?.end_of_file;
@@ -216,7 +216,7 @@ pub fn duplicate_extents(
         chunk.source_offset += done;
         chunk.target_offset += done;
         chunk.len_bytes -= done;
-        // What a transaction of so many pieces costs is more than its steps tell: one of them is enough for a turn.
+        // A transaction of this many pieces costs more than its steps tell: one of them is enough for a turn.
         parts.agenda.turn.spend(STEPS_PER_TURN);
         return Err(Halt::Yield);
     }

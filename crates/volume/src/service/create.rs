@@ -21,7 +21,8 @@ const VALID_ATTRIBUTES: u32 = 0x7FB7;
 /// Opens or makes a file, directory or stream.
 pub fn create(parts: &mut Parts<'_>, create: &mut Create, attempt: &mut Attempt) -> Result<Outcome, Halt> {
     if lease_name(create).is_some_and(|name| parts.caching.is_anothers(name, &create.caller.token.user)) {
-        // It is a stranger to the lease that it names: it caches nothing, and breaks that lease as any other open does.
+        // The lease belongs to another user: this open caches nothing, and breaks that lease as any other
+        // open does.
         create.cache = CacheRequest::Oplock(OplockLevel::None);
     }
     let create = &*create;
@@ -64,7 +65,7 @@ fn open_or_make(parts: &mut Parts<'_>, create: &Create, attempt: &mut Attempt) -
     } else if parts.fs.takes_changes()
         && lease_name(create).is_some_and(|name| parts.caching.record_of(name).is_some())
     {
-        // It may be granted more than is recorded.
+        // The lease may be granted more than is recorded.
         parts.fs.ready_to_change_opens()?;
     }
     let places = places_of(target.path_units(parsed.stream));
@@ -76,7 +77,7 @@ fn open_or_make(parts: &mut Parts<'_>, create: &Create, attempt: &mut Attempt) -
         let last = parsed.names().len().saturating_sub(1);
         return Err(meet_reparse_point(parts.fs, file, parsed.bytes_behind(last)));
     }
-    // A try that was interrupted after it made the file goes on there.
+    // A try that was interrupted after it made the file continues there.
     parts.replays.give_up_made(attempt, found, parts.agenda);
     let others = found.filter(|file| attempt.made.is_none() && parts.replays.is_interrupted(*file));
     if others.is_some() {
@@ -126,7 +127,7 @@ fn check_request(create: &Create) -> Result<(), NtStatus> {
 }
 
 /// Says why a path that cannot be is refused: if a name in it is empty, and the directory before that is not there, for the latter. Names
-/// are looked at from the root on (MS-FSA 2.1.5.1).
+/// are examined from the root on (MS-FSA 2.1.5.1).
 fn refusal_of_path(
     parts: &mut Parts<'_>,
     root: ShareRoot,

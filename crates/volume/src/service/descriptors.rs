@@ -43,7 +43,7 @@ impl Descriptors {
         } else {
             SecurityDescriptor::parse(&bytes).map_err(|_| NtStatus::DATA_ERROR)?
         };
-        // Each ACE is taken apart, and then looked at.
+        // Each ACE is taken apart, and then examined.
         turn.spend(3 * aces(&parsed));
         let parsed = Rc::new(parsed);
         self.insert(id, parsed.clone(), bytes.len());

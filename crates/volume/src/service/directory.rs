@@ -1,4 +1,4 @@
-//! QUERY_DIRECTORY: what is in a directory, by pattern (MS-FSA 2.1.5.6.3).
+//! QUERY_DIRECTORY: the entries of a directory, by pattern (MS-FSA 2.1.5.6.3).
 
 use super::descriptors::Descriptors;
 use super::halt::Halt;
@@ -41,7 +41,7 @@ pub struct Sources<'a> {
     pub turn: &'a mut Turn,
 }
 
-/// The request, with what it takes to answer it.
+/// The request, with the means to answer it.
 struct Question<'a> {
     operation: OperationId,
     directory: FileId,
@@ -53,7 +53,7 @@ struct Question<'a> {
     entries_max: usize,
 }
 
-/// The user who looks, and what that user is shown.
+/// The user who lists, and the entries that the user may see.
 struct Viewer {
     token: Arc<AccessToken>,
     share: ShareOptions,
@@ -131,7 +131,7 @@ fn dots(sources: &mut Sources<'_>, question: &Question<'_>) -> Result<Vec<Direct
     Ok(out)
 }
 
-/// Goes on behind what was `found`, as long as the turn is not spent. After a miss the entries that follow are asked for too: they come
+/// Continues behind what was `found`, as long as the turn is not spent. After a miss the entries that follow are asked for too: they come
 /// with the same wait.
 fn list_on(
     sources: &mut Sources<'_>,

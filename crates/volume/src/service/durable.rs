@@ -24,7 +24,7 @@ use types::NtStatus;
 /// Answers a create that happened already; one that did not holds its GUID from here on.
 ///
 /// # Errors
-/// DUPLICATE_OBJECTID if the GUID is taken and this is no replay; FILE_NOT_AVAILABLE for a replay of what is still going on;
+/// DUPLICATE_OBJECTID if the GUID is taken and this is no replay; FILE_NOT_AVAILABLE for a replay of what is still in progress;
 /// ACCESS_DENIED if the open is another caller's.
 pub fn replayed(
     parts: &mut Parts<'_>,
@@ -55,7 +55,7 @@ pub fn replayed(
         return Err(NtStatus::ACCESS_DENIED.into());
     }
     let path = seen_path(parts.fs, open)?;
-    // It may wait for its client although that has its session still: the answer before reached nobody.
+    // An open whose client still has its session may wait as well: the answer before reached nobody.
     if other_session || open.disconnected.is_some() {
         take_up(parts, id, &create.caller);
     }
@@ -63,7 +63,7 @@ pub fn replayed(
     let mut grant = parts.caching.current_grant(&open.holder);
     let mut durable = true;
     if let (CacheGrant::Oplock(held), CacheRequest::Oplock(asked)) = (&mut grant, create.cache) {
-        // The answer is no better than what is asked for this time.
+        // The answer is no better than the request of this time.
         *held = level_of(state_of(*held) & state_of(asked));
         durable = asked == OplockLevel::Batch;
     }
@@ -210,18 +210,19 @@ fn take_up(parts: &mut Parts<'_>, id: OpenId, caller: &Caller) {
     open.standing = caller.standing.clone();
     open.granted_by_share = caller.share_access;
     let most = caller.share.most_cached(open.directory);
-    // Its record has the token of before.
+    // The open's record still has the former token.
     if open.persistent {
         parts.agenda.records.open(id);
     }
-    // What is cached through a share that lets its clients cache less from now on is closed; that the share did while the server was down.
+    // The share may allow its clients less caching since the server was down: caching beyond that ends.
     parts.caching.limit(parts.opens, parts.agenda, id, most);
     parts.agenda.tasks.wake(stream.file);
 }
 
-/// Whether today's tree connect of the same user allows what the open was granted: it comes through the same share, which gives as
-/// much, to a token that has lost nothing. Of an open that outlived the server the token is not known any more: one that changed has to
-/// be given by the file what the open has.
+/// Whether today's tree connect of the same user allows what the open was granted: it comes through the
+/// same share, which gives as much, to a token that has lost nothing. Of an open that outlived the
+/// server only a digest of the token is known: if that changed, the file has to grant the open's access
+/// anew.
 fn may_take_up(parts: &mut Parts<'_>, id: OpenId, caller: &Caller) -> Result<bool, Halt> {
     let open = parts.opens.get(id).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
     if open.standing.share() != caller.standing.share()

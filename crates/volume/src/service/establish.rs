@@ -15,7 +15,7 @@ use crate::fs::StreamId;
 use std::sync::Arc;
 use types::{NtStatus, attribute};
 
-/// What a create has come to, before it becomes an open.
+/// Result of a create, before it becomes an open.
 pub struct Opening {
     pub stream: StreamId,
     pub directory: bool,
@@ -38,7 +38,7 @@ pub fn establish(parts: &mut Parts<'_>, create: &Create, opening: Opening) -> Cr
         user: &caller.token.user,
         request: create.cache,
         most: match kept_before {
-            // It gets no more than can be recorded.
+            // The lease gets no more than can be recorded.
             Some(kept) if !parts.fs.takes_changes() => kept.state & caller.share.most_cached(directory),
             _ => caller.share.most_cached(directory),
         },
@@ -96,7 +96,8 @@ pub fn establish(parts: &mut Parts<'_>, create: &Create, opening: Opening) -> Cr
     created
 }
 
-/// Has a new open recorded, and its lease, if they outlive the server. `kept_before`: what was recorded of the lease.
+/// Has a new open recorded, and its lease, if they outlive the server. `kept_before`: the former record
+/// of the lease.
 fn note_kept(parts: &mut Parts<'_>, create: &Create, id: OpenId, kept_before: Option<LeaseRecord>) {
     let persistent = parts.opens.get(id).is_some_and(|open| open.persistent);
     if persistent {

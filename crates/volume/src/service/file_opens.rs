@@ -1,4 +1,4 @@
-//! The opens of one file, and what goes with the last of them.
+//! The opens of one file, and the deletions due with the last of them.
 
 use super::open::LinkName;
 use crate::backend::OpenId;
@@ -125,9 +125,9 @@ pub enum Doomed {
     Stream(u32),
 }
 
-/// What the opens of one file have in common.
+/// Shared state of the opens of one file.
 ///
-/// Invariant: what is in `kept` is to go.
+/// Invariant: names and streams in `kept` are to be deleted.
 #[derive(Debug, Default)]
 pub struct FileNode {
     pub opens: FileOpens,

@@ -58,7 +58,7 @@ impl Grant {
     }
 }
 
-/// What a CREATE does beside opening.
+/// Effect of a CREATE beside opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     Opens,

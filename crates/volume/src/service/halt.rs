@@ -1,4 +1,4 @@
-//! How one try of an operation ends: with an outcome, or with the reason why it cannot go on.
+//! How one try of an operation ends: with an outcome, or with the reason why it cannot continue.
 
 use crate::backend::Reply;
 use crate::fs::{FileId, FsError};
@@ -12,17 +12,17 @@ pub enum Outcome {
     Later,
 }
 
-/// Why an operation does not go on.
+/// Why an operation does not continue.
 #[derive(Debug)]
 pub enum Halt {
     Status(NtStatus),
     /// The file layer has to bring metadata into memory first.
     Miss,
-    /// The turn is spent: the operation goes on in the next one.
+    /// The turn is spent: the operation continues in the next one.
     Yield,
     /// A holder has to give up its caching of this file first.
     Break(FileId),
-    /// Opens of this file whose clients were away are being closed: the operation goes on after that.
+    /// Opens of this file whose clients were away are being closed: the operation continues after that.
     Closing(FileId),
     /// A reparse point lies on the path: its data, and how many bytes of path lie behind it.
     Symlink {

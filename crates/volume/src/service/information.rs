@@ -1,4 +1,4 @@
-//! Queries of what is known of a file and of the volume (MS-FSA 2.1.5.12).
+//! Queries of the properties of a file and of the volume (MS-FSA 2.1.5.12).
 
 use super::halt::Halt;
 use super::opens::Opens;
@@ -32,8 +32,9 @@ pub fn file_information(found: &Attributes) -> FileInformation {
     }
 }
 
-/// Returns what clients are told is allocated of a stream: of a file that is not sparse at least what its bytes take, in whole blocks
-/// (MS-FSA 2.1.5.15.4), although those that were never written take nothing here.
+/// Returns the allocation of a stream as clients see it. Unless the file is sparse, that is at least
+/// the size in whole blocks (MS-FSA 2.1.5.15.4), although blocks that were never written take nothing
+/// here.
 fn allocation_told(file: &Attributes, end_of_file: u64, allocation_bytes: u64) -> u64 {
     if file.attributes & attribute::SPARSE_FILE != 0 {
         return allocation_bytes;

@@ -1,4 +1,5 @@
-//! What files inherit with the names that they take, from those that had them a moment ago ([`super::tunnel`]).
+//! Properties that files inherit with their names from those that had the names a moment ago
+//! ([`super::tunnel`]).
 
 use super::halt::Halt;
 use super::open::LinkName;
@@ -23,7 +24,7 @@ pub fn find(parts: &mut Parts<'_>, link: &mut LinkName) -> Result<Option<FileTim
     if !names_equal(&whole, &link.name) {
         match parts.fs.lookup(link.parent, &whole) {
             Err(FsError::NotFound) => link.name = whole,
-            // It came back another way.
+            // Another file took the whole name meanwhile.
             Ok(_) => return Ok(None),
             Err(error) => return Err(error.into()),
         }

@@ -1,4 +1,4 @@
-//! Ranges of a stream by where they lie: those that meet a given one are found without looking at the others.
+//! Ranges of a stream by place: those that meet a given one are found without examining the others.
 //!
 //! An AVL tree in the order of the ranges' starts, each node of which knows the furthest end below it. Promises: inserting, removing and
 //! asking whether any range meets another take steps in proportion to the logarithm of their number; listing those that meet it, one
@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 
 #[cfg(test)]
 thread_local! {
-    /// Nodes that were looked at on this thread.
+    /// Nodes that were examined on this thread.
     pub static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 

@@ -6,6 +6,7 @@ use super::halt::{Halt, Outcome, status_of};
 use super::locks::Obstacle;
 use super::open_record::FixedTimes;
 use super::parts::Parts;
+use super::quotas;
 use super::shown::cut_down;
 use super::tasks::Work;
 use super::transfers::InFlight;
@@ -155,6 +156,9 @@ pub fn check_write(
     open.used = true;
     let stream = open.stream;
     let append_only = open.access & rights::WRITE_DATA == 0;
+    if stream.index != 0 {
+        quotas::demand_stream(parts, id)?;
+    }
     let offset = if offset == TO_END || append_only {
         let end = parts.fs.stream_information(stream)?.end_of_file;
         if offset < end {

@@ -1,8 +1,10 @@
 //! Opens that outlast their connections, of all volumes of the server: those that outlive it, and durable ones while their clients are away.
 //!
-//! The opens of connected clients are bounded by their sessions. These are bounded here, by one rule for all volumes together, so that a user
-//! does not get a share in each of them: **a user may keep more only while that is no more than what is left free.** One user alone keeps at
-//! most half of all there may be. Beyond, a new open is durable at best, and of those that are away the longest away gives way.
+//! The opens of connected clients are bounded by their sessions. Opens that outlast their connections
+//! are bounded here, by one rule for all volumes together, so that a user does not get a share in each
+//! of them: **a user may keep more only while that is no more than the number still free.** One user
+//! alone keeps at most half of all there may be. Beyond, a new open is durable at best, and of a user's
+//! disconnected opens the one that was away longest is closed.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -12,7 +12,8 @@ const RENAMED_MAX: usize = 4096;
 #[derive(Debug, Default)]
 pub struct Listing {
     pub cursor: DirectoryCursor,
-    /// The entries found for the last question, if it waits for metadata or for the next turn: it goes on behind them.
+    /// Entries found for the last query, if it waits for metadata or for the next turn: it continues behind
+    /// them.
     pub found: Option<Found>,
     /// Entries that got another name since the last answer, in that order: file, old name, new name.
     renamed: Vec<(FileId, WideString, WideString)>,
@@ -20,12 +21,12 @@ pub struct Listing {
     listed: HashMap<WideString, FileId>,
 }
 
-/// What a question has found so far.
+/// Entries that a query has found so far.
 #[derive(Debug)]
 pub struct Found {
     pub operation: OperationId,
     pub entries: Vec<DirectoryEntry>,
-    /// The cursor's position of the last entry that was looked at.
+    /// The cursor's position of the last entry that was examined.
     pub position: u64,
 }
 
@@ -38,7 +39,7 @@ impl Listing {
         }
     }
 
-    /// Begins a question that goes on behind the entry at `position` of the cursor; zero: from the start.
+    /// Begins a query that continues behind the entry at `position` of the cursor; zero: from the start.
     pub fn begin(&mut self, position: u64) {
         let renamed = std::mem::take(&mut self.renamed);
         if position == 0 {

@@ -128,7 +128,7 @@ impl Locks {
         locks.held.check_io(open, range, write).map_err(|_| Obstacle::Locked)
     }
 
-    /// As [`Locks::check_io`] of a write, whoever is away.
+    /// As [`Locks::check_io`] of a write, ignoring writers whose clients are away.
     pub fn check_locked(&self, open: OpenId, stream: StreamId, range: ByteRange) -> Result<(), Obstacle> {
         let Some(locks) = self.streams.get(&stream) else { return Ok(()) };
         locks.held.check_io(open, range, true).map_err(|_| Obstacle::Locked)
@@ -229,7 +229,7 @@ impl Locks {
         result
     }
 
-    /// Checks that an open, its session, its user and the volume have room for more locks.
+    /// Checks that an open, its session, its user and the volume have space for more locks.
     ///
     /// # Errors
     /// INSUFFICIENT_RESOURCES.

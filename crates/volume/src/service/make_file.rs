@@ -1,5 +1,6 @@
-//! CREATE of what is not there yet: a file, a directory, or a stream with its file (MS-FSA 2.1.5.1.1).
+//! CREATE of something new: a file, a directory, or a stream with its file (MS-FSA 2.1.5.1.1).
 
+use super::close;
 use super::durable::is_persistent;
 use super::establish::{Opening, lease_name, parent_lease, settable};
 use super::grant::{self, Effect, Grant};
@@ -14,6 +15,7 @@ use super::tasks::Attempt;
 use super::walk::Target;
 use crate::backend::{Create, CreateAction, Disposition, Privileges};
 use crate::fs::{FileId, FsError, NewFile, StreamId, check_extended_attributes};
+use crate::planted::Planted;
 use crate::security::{self, AccessRequest, SecurityDescriptor, rights};
 use types::{NtStatus, attribute};
 
@@ -50,7 +52,7 @@ impl<'a> Making<'a> {
         Ok(Self { create, parsed, target, link, directory, attributes, given })
     }
 
-    /// Makes the file, or goes on with the one that an earlier try made.
+    /// Makes the file, or continues with the one that an earlier try made.
     pub fn run(mut self, parts: &mut Parts<'_>, attempt: &mut Attempt) -> Result<Opening, Halt> {
         let parent = parts.fs.attributes(self.link.parent)?;
         let parent_descriptor = parts.descriptor(&parent)?;
@@ -67,6 +69,28 @@ impl<'a> Making<'a> {
                 file
             }
         };
+        let stream = match self.fill(parts, file) {
+            // The client is told that nothing was made: its name is free, and nothing is charged for it.
+            Err(Halt::Status(status)) if !Planted::RefusedCreateStays.is_planted() => {
+                close::remove_link(parts, file, &self.link, self.directory, None)?;
+                parts.replays.finish(attempt, parts.agenda);
+                (attempt.made, attempt.made_link) = (None, None);
+                return Err(status.into());
+            }
+            filled => filled?,
+        };
+        Ok(Opening {
+            stream,
+            directory: self.directory,
+            path: self.target.path(self.parsed.stream),
+            link: Some(self.link),
+            access: access_of_maker(self.create),
+            action: CreateAction::Created,
+        })
+    }
+
+    /// Gives a new file all that the create asks for beside its name.
+    fn fill(&self, parts: &mut Parts<'_>, file: FileId) -> Result<StreamId, Halt> {
         let stream = match self.parsed.stream {
             Some(name) => make_stream(parts, file, name, &self.target)?,
             None => StreamId::unnamed(file),
@@ -77,14 +101,7 @@ impl<'a> Making<'a> {
             parts.fs.set_extended_attributes(file, set, now).map_err(ea_status)?;
         }
         allocate(parts, self.create, stream, self.directory)?;
-        Ok(Opening {
-            stream,
-            directory: self.directory,
-            path: self.target.path(self.parsed.stream),
-            link: Some(self.link),
-            access: access_of_maker(self.create),
-            action: CreateAction::Created,
-        })
+        Ok(stream)
     }
 
     /// Checks that the caller may make an entry in the directory.

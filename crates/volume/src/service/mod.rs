@@ -1,16 +1,17 @@
-//! The file server's view of a volume: opens and what they may do to each other.
+//! The file server's view of a volume: opens and their effects on each other.
 //!
 //! [`Service`] implements [`Backend`] over a [`FileSystem`]: it decides about access, share modes, locks, oplocks, leases, deletion and
 //! notification, and lets the file layer do the rest. No clock, no thread, no socket: operations and the time go in, events come out.
 //!
-//! **How an operation runs** ([`run`]). It is tried from its beginning: first everything is checked, then everything is changed. If it
-//! cannot go on it is parked whole, and tried again from its beginning later: when metadata has come into memory, when a holder has
-//! given up its caching. Locks and notifications wait in their own queues. Data moves without being parked.
+//! **How an operation runs** ([`run`]). It is tried from its beginning: first everything is checked,
+//! then everything is changed. If it cannot continue it is parked whole, and tried again from its
+//! beginning later: when metadata has come into memory, or when a holder has given up its caching.
+//! Locks and notifications wait in their own queues. Data moves without being parked.
 //!
 //! **How long it runs.** The operations that clients ask for between two polls take a bounded number of steps ([`turn`]); the rest waits
-//! for the next poll, and [`Backend::next_timeout`] says that it is due. A walk over many entries keeps its place and goes on from there.
+//! for the next poll, and [`Backend::next_timeout`] says that it is due. A walk over many entries keeps its place and continues from there.
 //!
-//! **Who owns what.** Each kind of state has a part that owns it, with its invariant above the type:
+//! **Ownership.** Each kind of state has a part that owns it, with its invariant above the type:
 //!
 //! | part | owns |
 //! |---|---|
@@ -18,10 +19,10 @@
 //! | [`Opens`] | opens by identifier, file and owner; names and streams that go with the last open |
 //! | [`Caching`] | leases, and the rules by which oplocks and leases are granted and broken |
 //! | [`Locks`] | byte-range locks and the requests that wait for them |
-//! | [`Watches`] | watched directories, and changes not yet told |
+//! | [`Watches`] | watched directories, and changes not yet reported |
 //! | [`Replays`] | create GUIDs, by which a create that comes again is known |
 //! | [`Records`](records::Records) | changes of opens that outlive the server, until they are in the journal |
-//! | [`ShortNames`] | names of eight and three characters that were told |
+//! | [`ShortNames`] | names of eight and three characters that were reported |
 //! | [`Descriptors`] | security descriptors in parsed form |
 //! | [`Transfers`] | operations that the file layer works on |
 //! | [`Reclaims`] | deleted files and streams whose space is still to be given back |
@@ -167,7 +168,7 @@ impl Default for ServiceConfig {
 
 /// The file layer behind [`Backend`]: takes operations in, hands them to the parts, and polls.
 ///
-/// Invariant: between two calls no operation that could go on is left behind, unless the turn is spent.
+/// Invariant: between two calls no operation that could continue is left behind, unless the turn is spent.
 pub struct Service {
     fs: FileSystem,
     opens: Opens,
@@ -192,7 +193,7 @@ pub struct Service {
 /// Rounds of one poll.
 const ROUNDS_MAX: usize = 64;
 
-/// The time after which opens are asked for again that could not be read for want of copies.
+/// Pause before opens that could not be read for lack of copies are read again.
 const RESTORE_PAUSE: Duration = Duration::from_secs(1);
 
 impl Service {
@@ -241,7 +242,7 @@ impl Service {
         &mut self.fs
     }
 
-    /// Whether the volume has told that it can be used.
+    /// Whether the volume has reported that it can be used.
     pub fn is_open(&self) -> bool {
         self.agenda.is_open
     }
@@ -319,7 +320,7 @@ impl Service {
         settling::settle_some(&mut self.parts());
     }
 
-    /// Takes back what outlived the last start, some of it in each poll. Then operations run.
+    /// Restores the opens that outlived the last start, some of them in each poll. Then operations run.
     fn restore(&mut self) {
         let Some(mut restoring) = self.restoring.take() else { return };
         match restoring.step(&mut self.parts()) {
@@ -361,7 +362,8 @@ impl Service {
     }
 }
 
-/// Parses bytes of any origin as a record of an open under a key, for fuzzers; whether they were one. What was read is written as it was.
+/// Parses bytes of any origin as a record of an open under a key, for fuzzers; returns whether they
+/// were one. A parsed record encodes to an equal one.
 pub fn parse_open_state(key: &OpenStateKey, bytes: &[u8]) -> bool {
     let record = open_record::StateRecord::decode(key, bytes);
     if let Some(record) = &record {
@@ -417,7 +419,7 @@ impl Backend for Service {
             self.restore();
             run::run_ready(&mut self.parts());
             self.reclaim();
-            // Operations that went on may want something else that is not in memory.
+            // Operations that continued may want something else that is not in memory.
             if !self.fs.wants_poll() {
                 break;
             }

@@ -1,10 +1,11 @@
-//! Change notification: which opens watch which directories, and the changes they have not been told yet (MS-FSA 2.1.5.11,
-//! MS-SMB2 3.3.5.19).
+//! Change notification: which opens watch which directories, and the changes not yet reported to them
+//! (MS-FSA 2.1.5.11, MS-SMB2 3.3.5.19).
 //!
-//! Paths are those of the volume, in the case in which names are stored. Promises: a watch keeps at most as much as its first request
-//! asked for, and all together no more than [`KEPT_BYTES_MAX`]; beyond, it says that everything may have changed. A user has no more
-//! watches than [`WATCHES_PER_USER_MAX`], as each costs every change below it. A change takes one walk along its path, however many
-//! directories that names, and says in steps what it took. Never touches files.
+//! Paths are those of the volume, in the case in which names are stored. Promises: a watch keeps at
+//! most as much as its first request asked for, and all together keep no more than [`KEPT_BYTES_MAX`];
+//! beyond, a watch reports that everything may have changed. A user has no more watches than
+//! [`WATCHES_PER_USER_MAX`], as each costs every change below it. A change takes one walk along its
+//! path, for any number of watches, and reports the steps it took. Never touches files.
 
 use super::agenda::Agenda;
 use super::halt::{Halt, Outcome};
@@ -61,7 +62,7 @@ pub struct NotifyRequest {
     pub bytes_max: u32,
 }
 
-/// The directory to watch, and the user for whom.
+/// The directory to watch, and the user of the watch.
 pub struct Asked<'a> {
     pub open: OpenId,
     pub user: &'a Sid,
@@ -118,7 +119,7 @@ const UNITS_PER_STEP: usize = 8;
 /// Steps of a look at one watch.
 const WATCH_STEPS: u32 = 2;
 
-/// What a user's watches take.
+/// Resources taken by a user's watches.
 #[derive(Debug, Default)]
 struct WatchUse {
     watches: usize,

@@ -1,4 +1,4 @@
-//! One open: whose it is, what it may do, what it has done.
+//! One open: its owner, its rights, its past.
 
 use super::cache_state::CacheState;
 use super::grant::Grant;
@@ -28,7 +28,7 @@ pub struct WriteTime {
     pub owed: bool,
 }
 
-/// What an open may cache.
+/// Right of an open to cache.
 #[derive(Debug)]
 pub enum CacheHolder {
     None,
@@ -73,7 +73,7 @@ pub fn places_of(path_units: usize) -> usize {
 #[derive(Debug)]
 pub struct Open {
     pub stream: StreamId,
-    /// Its place among the opens of its file.
+    /// Place among the opens of the file.
     pub place: u64,
     /// The number of opens that it counts for: see [`places_of`].
     pub places: usize,
@@ -100,12 +100,12 @@ pub struct Open {
     /// Key of the creator's lease on the parent directory: its own changes do not break that lease.
     pub parent_key: Option<Guid>,
     pub delete_on_close: bool,
-    /// Its file was renamed since: its client may not know by what name it has it.
+    /// The file was renamed since: the client may not know its present name.
     pub renamed: bool,
     pub durable: Option<Durable>,
     /// Whether it outlives the server: the volume's journal has a record of it ([`super::records`]).
     pub persistent: bool,
-    /// What is known of its user's token, of an open that was taken out of the journal and not taken up yet.
+    /// Digest of the user's token, of an open that was restored from the journal and not taken up yet.
     pub token_digest: Option<TokenDigest>,
     pub create_guid: Option<Guid>,
     pub app_instance: Option<AppInstance>,
@@ -193,8 +193,9 @@ impl Open {
         self.access & (rights::WRITE_DATA | rights::APPEND_DATA) != 0
     }
 
-    /// Whether changes through it are answered when they are durable. What was answered of an open that outlives the server must not come back
-    /// as it was before, whatever its share promises by then.
+    /// Whether changes through it are answered when they are durable. After a restart, an open that
+    /// outlives the server must not come back older than its last answer, even if its share promises less
+    /// by then.
     pub fn durable_writes(&self) -> bool {
         self.persistent || self.share.durable_writes()
     }

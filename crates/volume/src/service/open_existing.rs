@@ -1,4 +1,4 @@
-//! CREATE of what is there: access, share modes, breaks, overwriting (MS-FSA 2.1.5.1.2).
+//! CREATE of an existing file: access, share modes, breaks, overwriting (MS-FSA 2.1.5.1.2).
 
 use super::access;
 use super::caching::{BreakRequest, disturbs};
@@ -39,12 +39,12 @@ pub struct Existing<'a> {
     pub file: Attributes,
 }
 
-/// What the create does to the file.
+/// Effect of the create on the file.
 #[derive(Clone, Copy)]
 struct Plan {
     /// The stream; none if it is to be made.
     stream: Option<StreamId>,
-    /// What happens to the stream's content, if anything does.
+    /// Change of the stream's content, if any.
     action: Option<CreateAction>,
 }
 
@@ -205,7 +205,7 @@ impl Existing<'_> {
             return Err(Halt::Break(file));
         }
         match violation {
-            // Its client may come back for it (MS-SMB2 3.3.5.9).
+            // The other open's client may come back for it (MS-SMB2 3.3.5.9).
             true if parts.opens.violates_kept(mode, checked) => Err(NtStatus::FILE_NOT_AVAILABLE.into()),
             true => Err(NtStatus::SHARING_VIOLATION.into()),
             false => Ok(()),
@@ -215,7 +215,14 @@ impl Existing<'_> {
     fn make_stream(&self, parts: &mut Parts<'_>, access: u32) -> Result<Opening, Halt> {
         let name = self.parsed.stream.ok_or(NtStatus::INTERNAL_ERROR)?;
         let stream = make_stream(parts, self.file.file, name, self.target)?;
-        allocate(parts, self.create, stream, false)?;
+        if let Err(refused) = allocate(parts, self.create, stream, false) {
+            if matches!(refused, Halt::Status(_)) {
+                let now = parts.time();
+                parts.fs.unlink_stream(stream, now)?;
+                parts.reclaims.add_stream(stream);
+            }
+            return Err(refused);
+        }
         Ok(Opening {
             stream,
             directory: false,
@@ -238,7 +245,7 @@ impl Existing<'_> {
         }
         // Attributes that cannot be set are refused before anything is emptied.
         check_extended_attributes(&create.extended_attributes).map_err(ea_status)?;
-        // Named streams go with the old content, but for those that are open.
+        // Named streams go with the old content, except for those that are open.
         for old in parts.fs.streams(file.file)? {
             if old.stream.index != 0 && !parts.opens.is_open(old.stream) {
                 if parts.agenda.turn.is_spent() {

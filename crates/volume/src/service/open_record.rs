@@ -1,5 +1,5 @@
-//! What is stored of opens that outlive the server, byte for byte (docs/ON_DISK.md). Little-endian, behind a version; nothing in it names
-//! a server.
+//! Stored records of opens that outlive the server, byte for byte (docs/ON_DISK.md). Little-endian,
+//! behind a version; nothing in them names a server.
 //!
 //! Decoding takes bytes of unknown origin: `None` if they are not a record of this version, whole and nothing else.
 
@@ -31,7 +31,7 @@ bitflags::bitflags! {
 }
 
 bitflags::bitflags! {
-    /// Times that one open does not change by the way (MS-FSA Open.UserSet*Time).
+    /// Times that one open does not change as a side effect (MS-FSA Open.UserSet*Time).
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct FixedTimes: u8 {
         const ACCESSED = 1;
@@ -60,7 +60,7 @@ impl TokenDigest {
     }
 }
 
-/// What an open caches, as it is stored with the open.
+/// Caching of an open, as stored with the open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoredCache {
     Oplock(OplockLevel),
@@ -87,13 +87,13 @@ pub struct OpenRecord {
     pub share_access: u32,
     pub options: u32,
     pub delete_on_close: bool,
-    /// Its file was renamed since: its client may not know by what name it has it.
+    /// The file was renamed since: the client may not know its present name.
     pub renamed: bool,
     pub timeout: Duration,
     pub action: CreateAction,
     pub cache: StoredCache,
     pub parent_key: Option<Guid>,
-    /// Times that it does not change by the way.
+    /// Times that it does not change as a side effect.
     pub fixed_times: FixedTimes,
     /// Open.LockSequenceArray; FF: no number.
     pub sequences: Option<[u8; SEQUENCE_BUCKETS]>,

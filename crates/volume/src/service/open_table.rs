@@ -1,7 +1,8 @@
 //! Opens by identifier.
 //!
-//! An identifier is the number of the volume's opening, then a generation, then a slot. So it tells its slot without a search, and none is
-//! given twice in the life of the volume. Opens that outlived a start keep the identifiers that they had: these are looked up.
+//! An identifier is the number of the volume's opening, then a generation, then a slot. So the slot is
+//! known without a search, and no identifier is given twice in the life of the volume. Opens that
+//! outlived a start keep their identifiers: these are looked up.
 
 use super::open::Open;
 use crate::backend::OpenId;

@@ -1,4 +1,4 @@
-//! The table of what is open: opens by identifier, by file and by owner.
+//! The table of opens: by identifier, by file and by owner.
 //!
 //! Promises: an identifier of an open is never given twice. Knows no rule of caching or locking.
 
@@ -121,7 +121,7 @@ impl Opens {
         }
     }
 
-    /// Returns the steps that a look at all opens of a file takes.
+    /// Returns the steps that examining all opens of a file takes.
     pub fn steps_of(&self, file: FileId) -> u32 {
         let opens = self.files.get(&file).map_or(0, |node| node.opens.len());
         u32::try_from(opens).unwrap_or(u32::MAX)
@@ -254,8 +254,8 @@ impl Opens {
         }) && self.owners.may_last(user)
     }
 
-    /// Makes room for an open. A user has no more opens than are left free, those whose clients are away among them: of these the
-    /// longest away give way.
+    /// Makes room for an open. A user has no more opens than are left free, those with clients away among
+    /// them: of these the ones that have been away longest are closed.
     pub fn make_room(&mut self, user: &Sid, places: usize, agenda: &mut Agenda) -> Result<(), NtStatus> {
         let mut given_up = 0;
         while !self.may_have(user, places.saturating_sub(given_up)) {
@@ -308,7 +308,7 @@ impl Opens {
     pub fn put_off_close(&mut self, id: OpenId, agenda: &mut Agenda) {
         let Some(open) = self.table.get_mut(id) else { return };
         open.closing = true;
-        // Its owner finds it by the time for which it has been away, which is lost with its rights.
+        // The owners' index finds the open by the time it went away, which is lost with its rights.
         self.owners.closing(id, open);
         open.take_rights();
         agenda.timers.set(agenda.clock.now().after(CLOSE_PAUSE), Timer::CloseAgain(id));
@@ -329,7 +329,7 @@ impl Opens {
             open.take_rights();
             return;
         }
-        // Its owner finds it by the time for which it has been away, which is lost with its rights.
+        // The owners' index finds the open by the time it went away, which is lost with its rights.
         self.owners.closing(id, open);
         open.take_rights();
         if let Some(at) = open.disconnected.take() {

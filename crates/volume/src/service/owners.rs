@@ -1,8 +1,9 @@
 //! Opens by owner: those of a session while it lasts, those of a user whether connected or not.
 //!
-//! Owns indexes, no open. Promises: the end of a session looks at nobody else's opens; a user holds no more opens than are left free for
-//! everybody else together, so that no user takes all. An open with a long path counts for several: [`Open::places`]. What outlasts its
-//! connection is bounded over all volumes besides ([`super::lasting`]).
+//! Owns indexes, no open. Promises: the end of a session examines nobody else's opens; a user holds no more opens than are left free for
+//! everybody else together, so that no user takes all. An open with a long path counts for several:
+//! [`Open::places`]. Opens that outlast their connections are also bounded over all volumes
+//! ([`super::lasting`]).
 
 use super::lasting::{LastingHere, LastingOpens};
 use super::open::Open;
@@ -153,7 +154,7 @@ impl Owners {
 }
 
 fn away_since(open: &Open) -> Option<Monotonic> {
-    // What was promised to outlive the server gives way to nothing.
+    // An open that was promised to outlive the server gives way to nothing.
     let timeout = open.durable.filter(|_| !open.persistent)?.timeout;
     Some(Monotonic(open.disconnected?.0.saturating_sub(timeout.as_nanos() as u64)))
 }

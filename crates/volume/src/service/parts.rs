@@ -84,7 +84,7 @@ impl Parts<'_> {
         self.caching.contend(self.opens, self.agenda, id);
     }
 
-    /// Breaks caching of a directory whose entries changed, but for the lease `by`.
+    /// Breaks caching of a directory whose entries changed, except for the lease `by`.
     pub fn directory_changed(&mut self, directory: FileId, by: Option<ParentLease>) {
         self.caching.directory_changed(self.opens, self.agenda, directory, by);
     }

@@ -1,4 +1,4 @@
-//! For whom the volume works.
+//! The parties for which the volume works.
 
 use super::opens::Opens;
 use super::ready::Party;

@@ -27,9 +27,9 @@ pub struct ParsedPath<'a> {
     units_behind: Vec<usize>,
     /// The named stream; `None` for the unnamed one.
     pub stream: Option<&'a [u16]>,
-    /// Whether `::$DATA` was said: a directory will not do.
+    /// Whether the path names `::$DATA`: a directory will not do.
     pub data_type: bool,
-    /// Whether `:$I30:$INDEX_ALLOCATION` was said, or the path ends in a backslash: only a directory will do.
+    /// Whether the path names `:$I30:$INDEX_ALLOCATION`, or ends in a backslash: only a directory will do.
     pub directory_type: bool,
 }
 

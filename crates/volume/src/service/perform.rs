@@ -31,7 +31,7 @@ pub fn perform(parts: &mut Parts<'_>, operation: OperationId, work: &mut Work) -
         Work::Request(request) => request,
     };
     let granted = check_grant(parts.opens, request);
-    // An object id that is there is told to everyone: only making one is a change.
+    // Everyone may read an existing object id: only making one is a change.
     if let Operation::ObjectId { open, create } = request {
         return Ok(Outcome::Reply(control::object_id(parts, *open, create.then_some(granted))?));
     }

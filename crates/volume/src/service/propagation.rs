@@ -1,6 +1,6 @@
 //! Handing a directory's access entries down to all that is below it (MS-DTYP 2.5.3.4), a few files at a time beside other operations.
 //!
-//! Promises: a directory gets its entries before what it holds is looked at, so that what is made meanwhile inherits the new ones; each
+//! Promises: a directory gets its entries before what it holds is examined, so that what is made meanwhile inherits the new ones; each
 //! file changes in one transaction. A propagation that was cut off is begun again from the top, and ends where one alone would have.
 
 use super::Service;
@@ -14,7 +14,7 @@ use crate::fs::{Entry, FileId};
 use crate::security::{OwnEntries, hand_down};
 use types::NtStatus;
 
-/// Entries looked at in one step: a millisecond or two, if each changes.
+/// Entries examined in one step: a millisecond or two, if each changes.
 const STEP_ENTRIES: usize = 64;
 /// Entries asked for at once.
 const BATCH: usize = 16;
@@ -23,10 +23,10 @@ const ACE_STEPS: u32 = 4;
 /// Unreached files that are named; further ones are counted.
 const NAMED_MAX: usize = 20;
 
-/// What a propagation has done so far.
+/// Progress of a propagation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PropagationReport {
-    /// Files and directories looked at.
+    /// Files and directories examined.
     pub seen: u64,
     pub changed: u64,
     /// Those that stayed as they are, with all below them, since they inherit nothing.
@@ -51,11 +51,12 @@ struct Level {
     directory: FileId,
     /// Units of the directory's path within [`Propagation::path`].
     path_units: usize,
-    /// The entry that was looked at last.
+    /// The entry that was examined last.
     after: Option<WideString>,
 }
 
-/// A propagation under way. It holds a number and a name for each level of the tree that it is in, whatever the tree's size.
+/// A propagation under way. It holds a number and a name for each level down to its place in the tree,
+/// for trees of any size.
 #[derive(Debug)]
 pub struct Propagation {
     own: OwnEntries,
@@ -139,7 +140,7 @@ impl Propagation {
         self.levels.push(Level { directory: entry.file, path_units: self.path.len(), after: None });
     }
 
-    /// Gives an entry what it inherits; whether to go on below it.
+    /// Gives an entry what it inherits; whether to continue below it.
     fn visit(&mut self, parts: &mut Parts<'_>, directory: FileId, entry: &Entry) -> Result<bool, Halt> {
         let of_parent = parts.fs.attributes(directory)?;
         let parent = parts.descriptor(&of_parent)?;
@@ -207,7 +208,8 @@ impl Service {
     /// Carries a propagation on by a bounded step.
     ///
     /// # Errors
-    /// Why the volume takes no changes. What was changed stays, and the propagation can be carried on later.
+    /// Why the volume takes no changes. Changes made so far stay, and the propagation can be continued
+    /// later.
     pub fn propagate(&mut self, propagation: &mut Propagation) -> Result<PropagationStep, NtStatus> {
         let mut parts = self.parts();
         // Steps that the file layer took by itself are its own to bound.

@@ -17,8 +17,8 @@ fn may_manage(token: &AccessToken) -> bool {
     holds_sid(token, &Sid::administrators())
 }
 
-/// Whether a user may write streams of a directory. Whoever may add files to it may do so as NTFS has it, at its owner's charge: while limits
-/// hold, only the owner and administrators may.
+/// Whether a user may write streams of a directory. On NTFS, users who may add files to it may do so,
+/// at its owner's charge; here, while limits hold, only the owner and administrators may.
 ///
 /// # Errors
 /// Those of reading its descriptor.
@@ -31,6 +31,23 @@ pub fn may_write_streams(
         return Ok(true);
     }
     Ok(parts.descriptor(directory)?.owner.as_ref() == Some(&token.user))
+}
+
+/// Refuses a change of a directory's stream to users who may not write it. The open may be older than the limits.
+///
+/// # Errors
+/// ACCESS_DENIED, and those of [`may_write_streams`].
+pub fn demand_stream(parts: &mut Parts<'_>, id: OpenId) -> Result<(), Halt> {
+    let open = parts.opens.open_for(id, 0)?;
+    if open.stream.index == 0 || parts.fs.quota_settings().0.mode != QuotaMode::Enforce {
+        return Ok(());
+    }
+    let (file, token) = (open.stream.file, open.token.clone());
+    let file = parts.fs.attributes(file)?;
+    match file.directory && !may_write_streams(parts, &file, &token)? {
+        true => Err(NtStatus::ACCESS_DENIED.into()),
+        false => Ok(()),
+    }
 }
 
 /// # Errors
@@ -63,7 +80,7 @@ pub fn set_quotas(parts: &mut Parts<'_>, id: OpenId, change: &mut QuotaChange) -
     match change {
         QuotaChange::Settings(settings) => parts.fs.set_quota_settings(*settings)?,
         QuotaChange::Limits(changes) => {
-            // What is done is not done again after a miss.
+            // Changes made are not made again after a miss.
             while let Some((user, limits)) = changes.last() {
                 set_limits(parts, user, *limits)?;
                 changes.pop();
@@ -80,7 +97,7 @@ fn set_limits(parts: &mut Parts<'_>, user: &Sid, limits: Option<QuotaLimits>) ->
     Ok(parts.fs.set_quota_limits(user, limits, now)?)
 }
 
-/// What a caller sees of the volume's room: all and what is free, both within the caller's own limit.
+/// Returns the volume's size and free space as a caller sees them, both within the caller's own limit.
 pub fn room_of(parts: &Parts<'_>, user: &Sid, total_bytes: u64, available_bytes: u64) -> (u64, u64) {
     match parts.fs.quota_room(user) {
         Some((room, limit)) => (total_bytes.min(limit), available_bytes.min(room)),

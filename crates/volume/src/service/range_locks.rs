@@ -184,7 +184,7 @@ impl LocksTaken {
         self.all
     }
 
-    /// Whether a user may have so many more locks, of a volume that has `most`: no more than are left free for everybody else together, so
+    /// Whether a user may have this many more locks, of a volume that has `most`: no more than are left free for everybody else together, so
     /// that no user takes all. A user who has none takes what is left.
     pub fn may_take(&self, user: &Sid, locks: usize, most: usize) -> bool {
         let free = most.saturating_sub(self.all);

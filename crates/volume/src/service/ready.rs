@@ -1,7 +1,7 @@
-//! Whose turn it is among the operations that can go on.
+//! Turns of the operations that are ready to run.
 //!
-//! Promises: users take turns, one operation each, so that what one user asks for holds up another by one operation at most for each user
-//! that asks as well; the operations of one user go on in the order in which they came.
+//! Promises: users take turns, one operation each, so one user's operations hold up another by at most
+//! one operation of each active user. The operations of one user run in the order in which they came.
 
 use crate::backend::OperationId;
 use std::collections::{HashMap, VecDeque};
@@ -23,7 +23,7 @@ impl Party {
     }
 }
 
-/// The operations that can go on.
+/// The operations that can continue.
 ///
 /// Invariant: a party stands in the round exactly while it has a queue, and no queue is empty.
 #[derive(Debug, Default)]

@@ -23,7 +23,7 @@ impl Reclaim {
 
 /// The space that is still to be given back.
 ///
-/// Invariant: nobody can reach what stands here any more, but for transfers that began before.
+/// Invariant: nobody can reach what stands here any more, except for transfers that began before.
 #[derive(Debug, Default)]
 pub struct Reclaims(VecDeque<Reclaim>);
 

@@ -1,7 +1,8 @@
 //! Which opens, leases, locks and deletions have to be recorded anew.
 //!
-//! Opens of continuously available shares outlive the server: what their clients were told is in the volume's journal. A part that
-//! changes such state notes that here, whatever the operation; [`settle`](super::settling::settle) records it.
+//! Opens of continuously available shares outlive the server: their state, as reported to clients, is
+//! in the volume's journal. A part that changes such state, in any operation, notes that here;
+//! [`settle`](super::settling::settle) records it.
 
 use super::file_opens::Doomed;
 use super::intervals::Interval;
@@ -10,8 +11,8 @@ use crate::backend::{OpenId, OperationId};
 use crate::fs::FileId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most changes that are recorded at once when they have gathered for want of room, by breaks that nobody acknowledged in time. With the
-/// most that one operation adds they fit the batch that gathers.
+/// Most changes recorded at once after they have gathered for lack of space, from breaks that nobody
+/// acknowledged in time. Together with the most that one operation adds they fit the gathering batch.
 const ITEMS_AT_ONCE: usize = 1024;
 
 /// Changes that are not recorded yet.
@@ -61,7 +62,7 @@ impl Records {
         !self.changed
     }
 
-    /// Whether so much waits for room in the journal that no operation may add to it.
+    /// Whether so much waits for space in the journal that no operation may add to it.
     pub fn is_behind(&self) -> bool {
         self.changed && self.len() > ITEMS_AT_ONCE
     }

@@ -23,7 +23,7 @@ pub struct Renaming<'a> {
     replace: bool,
 }
 
-/// The name that goes, and the one that comes.
+/// The old name and the new one.
 struct Move {
     file: FileId,
     directory: bool,
@@ -108,8 +108,8 @@ impl<'a> Renaming<'a> {
         Ok(())
     }
 
-    /// Checks that the user who renames may have opens with paths of the new length: what is open by a name that becomes longer counts
-    /// for more.
+    /// Checks that the user who renames may have opens with paths of the new length: an open whose name
+    /// becomes longer counts for more.
     fn check_room(&self, parts: &Parts<'_>, moved: &Move) -> Result<(), NtStatus> {
         let (old_units, new_units) = (moved.old_path.len(), moved.new_path.len());
         if places_of(new_units) <= places_of(old_units) {
@@ -263,7 +263,7 @@ fn check_linked(parts: &mut Parts<'_>, id: OpenId, file: FileId) -> Result<(), H
     Ok(())
 }
 
-/// Checks that a file which has the target's name already may give way.
+/// Checks that an existing file of the target's name may be replaced.
 fn check_replaced(
     parts: &mut Parts<'_>,
     id: OpenId,

@@ -9,7 +9,8 @@ use crate::backend::OpenId;
 use crate::fs::FsError;
 use types::NtStatus;
 
-/// Gives the stream of an open another name. An empty stream that nobody has open gives way if `replace` says so.
+/// Gives the stream of an open another name. If `replace`, an empty stream of that name that nobody has
+/// open is replaced.
 pub fn rename_stream(parts: &mut Parts<'_>, id: OpenId, to: &[u16], replace: bool) -> Result<(), Halt> {
     let open = parts.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
     let (stream, old_path) = (open.stream, open.path.clone());

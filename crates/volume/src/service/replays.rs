@@ -11,7 +11,7 @@ use crate::planted::Planted;
 use std::collections::HashMap;
 use types::NtStatus;
 
-/// What a create GUID stands for.
+/// Meaning of a create GUID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CreateState {
     /// A create that has not been answered.
@@ -26,7 +26,8 @@ enum CreateState {
 #[derive(Debug, Default)]
 pub struct Replays {
     creates: HashMap<(Guid, Guid), CreateState>,
-    /// Files of creates that go on later; with their names if a record says that they go unless their opens come to be.
+    /// Files of creates that continue later; with their names if a record says that they are deleted unless
+    /// their opens are made.
     interrupted: HashMap<FileId, Option<Box<LinkName>>>,
 }
 
@@ -47,7 +48,7 @@ impl Replays {
     /// Looks whether this create happened already: returns its open. Otherwise the create holds its GUID from here on.
     ///
     /// # Errors
-    /// DUPLICATE_OBJECTID if the GUID is taken and this is no replay; FILE_NOT_AVAILABLE for a replay of what is still going on.
+    /// DUPLICATE_OBJECTID if the GUID is taken and this is no replay; FILE_NOT_AVAILABLE for a replay of what is still in progress.
     pub fn find(
         &mut self,
         create: &Create,
@@ -86,7 +87,7 @@ impl Replays {
         self.creates.insert((client, create_guid), CreateState::Open(id));
     }
 
-    /// Notes that a create goes on later: a file that it has made does not outlive a start without its open.
+    /// Notes that a create continues later: a file that it has made does not outlive a start without its open.
     pub fn interrupt(&mut self, attempt: &mut Attempt, agenda: &mut Agenda) {
         if let Some(file) = attempt.made
             && !std::mem::replace(&mut attempt.interrupted, true)
@@ -98,7 +99,7 @@ impl Replays {
         }
     }
 
-    /// Notes that a create has ended: what it made stays.
+    /// Notes that a create has ended: the file that it made stays.
     pub fn finish(&mut self, attempt: &mut Attempt, agenda: &mut Agenda) {
         if let Some(file) = attempt.made
             && std::mem::take(&mut attempt.interrupted)
@@ -107,7 +108,7 @@ impl Replays {
         }
     }
 
-    /// Whether a create that goes on later has made this file, and nobody has opened it since.
+    /// Whether a create that continues later has made this file, and nobody has opened it since.
     pub fn is_interrupted(&self, file: FileId) -> bool {
         self.interrupted.contains_key(&file)
     }
@@ -119,8 +120,9 @@ impl Replays {
         }
     }
 
-    /// Lets a create that goes on find what is there, if somebody has opened or taken away what an earlier try of it made: that is not its
-    /// own any more, to be opened beside others or to be deleted. `found`: what has the name now.
+    /// Gives up the file that an earlier try of a create made, if somebody else has opened or removed it
+    /// since: it is no longer the create's own, to be opened beside others or to be deleted. `found`: the
+    /// file of that name now.
     pub fn give_up_made(&mut self, attempt: &mut Attempt, found: Option<FileId>, agenda: &mut Agenda) {
         let Some(made) = attempt.made.filter(|_| attempt.interrupted) else { return };
         if found != Some(made) || !self.is_interrupted(made) {

@@ -1,7 +1,8 @@
 //! Opens, leases, locks and deletions that outlived a start of the server, taken back from the journal before anything else happens.
 //!
-//! Their clients are away at first, each for the time that its open was promised; what that means for others is the same as for a client
-//! whose connection was lost. What is left of something that is gone (a lock without its open, a lease that none has) is forgotten.
+//! Their clients are away at first, each for the time that its open was promised; for others that means
+//! the same as a client whose connection was lost. Orphaned records (a lock without its open, a lease
+//! that none has) are dropped.
 
 use super::caching::Caching;
 use super::close::remove_link;
@@ -29,7 +30,7 @@ const STEPS_AT_ONCE: usize = 1000;
 /// The session of opens whose clients are away since a start: no client's.
 const NOBODY: SessionId = SessionId(0);
 
-/// The way back of what outlived a start.
+/// The way back of opens, leases, locks and deletions that outlived a start.
 #[derive(Debug, Default)]
 pub struct Restoring {
     walk: OpenStateWalk,
@@ -53,7 +54,7 @@ impl Restoring {
     /// Takes some steps. Whether all is done.
     ///
     /// # Errors
-    /// `Miss` until metadata has come into memory; `Corrupt` if what is stored makes no sense; those of reading.
+    /// `Miss` until metadata has come into memory; `Corrupt` if a record makes no sense; those of reading.
     pub fn step(&mut self, parts: &mut Parts<'_>) -> Result<bool, FsError> {
         self.waits = true;
         for _ in 0..STEPS_AT_ONCE {
@@ -100,7 +101,8 @@ impl Restoring {
         Ok(false)
     }
 
-    /// Goes on without what is below a page of metadata that no copy has intact: the rest of the volume can be used.
+    /// Skips everything below a page of metadata that no copy has intact: the rest of the volume can be
+    /// used.
     fn pass_over(&mut self) -> bool {
         if !std::mem::replace(&mut self.all_read, true) {
             return false;
@@ -155,7 +157,7 @@ const fn what(key: &OpenStateKey) -> &'static str {
     }
 }
 
-/// Finds the path of what an open is of; `None` if it is gone.
+/// Finds the path of an open's file or stream; `None` if that is gone.
 fn path_of(fs: &mut FileSystem, record: &OpenRecord) -> Result<Option<WideString>, FsError> {
     let found = (|| {
         let mut path = match &record.link {
@@ -218,7 +220,7 @@ fn holder_of(caching: &mut Caching, record: &OpenRecord) -> CacheHolder {
     }
 }
 
-/// Makes the open of a record. Whatever its client says when it comes back takes the place of what is not stored.
+/// Makes the open of a record. Values that are not stored come from its client when it reconnects.
 fn open_of(record: &OpenRecord, path: WideString, holder: CacheHolder) -> Open {
     let token = AccessToken {
         user: record.user.clone(),

@@ -1,4 +1,4 @@
-//! A change of the server's policy, as it reaches what is open and what waits to be opened.
+//! A change of the server's policy, as it reaches opens and waiting creates.
 
 use super::agenda::Agenda;
 use super::opens::Opens;
@@ -7,7 +7,8 @@ use super::tasks::Work;
 use crate::backend::{Caller, OpenId, Operation, OperationId, Ruling, Standing};
 use types::NtStatus;
 
-/// Judges everything again. Waiting creates come first: none of them goes on because an open before it in its way is closed.
+/// Judges everything again. Waiting creates come first: otherwise one could continue because an open in
+/// its way is closed.
 pub fn review(
     opens: &mut Opens,
     replays: &mut Replays,
@@ -41,7 +42,8 @@ pub fn review(
     }
 }
 
-/// Returns the caller under whose terms waiting work will go on. All other work acts through an open, and is judged with that.
+/// Returns the caller on whose terms waiting work will continue. All other work acts through an open,
+/// and is judged with that.
 fn caller_mut(work: &mut Work) -> Option<&mut Caller> {
     match work {
         Work::Create(create, _) => Some(&mut create.caller),

@@ -1,4 +1,5 @@
-//! Roots of callers: directories by identity, below which paths are walked, and what a caller sees of where something lies.
+//! Roots of callers: directories by identity, below which paths are walked, and paths as a caller sees
+//! them.
 
 use super::agenda::Agenda;
 use super::halt::Halt;
@@ -51,7 +52,7 @@ impl SeenRoots {
         Ok(Self(paths))
     }
 
-    /// Tells the server by what name its client has an open from here on.
+    /// Reports to the server the name by which its client has an open from here on.
     pub fn tell(&self, opens: &Opens, agenda: &mut Agenda, id: OpenId) {
         let Some(open) = opens.get(id) else { return };
         if let Some(root) = self.0.get(&open.root) {
@@ -74,7 +75,7 @@ pub fn parent_seen(fs: &mut FileSystem, open: &Open) -> Result<FileId, Halt> {
     if open.root == ShareRoot::VOLUME {
         return Ok(parent);
     }
-    // It may have been moved out of the root by somebody with another one.
+    // A client of a share with another root may have moved the file out of this one.
     let (root_path, parent_path) = (root_path(fs, open.root)?, fs.path(parent)?);
     let below = path::strip_directory(&parent_path, &root_path).is_some();
     Ok(if below { parent } else { itself })

@@ -34,7 +34,7 @@ pub fn start(parts: &mut Parts<'_>, operation: OperationId, request: Operation) 
     run(parts, operation, work, false);
 }
 
-/// Tries everything that can go on, as long as the turn is not spent.
+/// Tries everything that can continue, as long as the turn is not spent.
 pub fn run_ready(parts: &mut Parts<'_>) {
     while parts.agenda.is_open {
         while !parts.agenda.turn.is_spent()
@@ -87,7 +87,7 @@ fn run(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: bool
     }
 }
 
-/// Returns whose caching an answer tells of.
+/// Returns the open or lease whose caching an answer reports.
 fn shown_by(work: &Work, reply: &Reply) -> Option<Shown> {
     match (reply, work) {
         (Reply::Created(created), _) => Some(Shown::Open(created.open)),
@@ -107,7 +107,8 @@ fn changed_nothing(parts: &Parts<'_>, work: &Work, reply: &Reply) -> bool {
     created.action == CreateAction::Opened && !created.persistent && !shows_kept_lease(parts, work)
 }
 
-/// Whether the answer tells the client what a lease that outlives the server lets it cache. It must find no less after a start.
+/// Whether the answer reports the caching of a lease that outlives the server. After a start the client
+/// must find no less.
 fn shows_kept_lease(parts: &Parts<'_>, work: &Work) -> bool {
     let name = match work {
         Work::Create(create, _) => lease_name(create),
@@ -119,7 +120,7 @@ fn shows_kept_lease(parts: &Parts<'_>, work: &Work) -> bool {
     name.is_some_and(|name| parts.caching.record_of(name).is_some()) && parts.fs.takes_changes()
 }
 
-/// Answers or parks an operation that does not go on.
+/// Answers or parks an operation that does not continue.
 fn stop(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: bool, halt: Halt) {
     match halt {
         Halt::Status(status) => {
@@ -167,9 +168,9 @@ fn put_off_close(parts: &mut Parts<'_>, id: OpenId) {
     parts.agenda.tasks.wake(file);
 }
 
-/// Returns the wait for what is cached of a file, behind the others that wait for it.
+/// Returns the wait for a file's caching, behind the others that wait for it.
 fn wait_for_caching(parts: &mut Parts<'_>, file: FileId) -> Wait {
-    // Each try looked at all its opens.
+    // Each try examined all its opens.
     parts.agenda.turn.spend(parts.opens.steps_of(file));
     parts.agenda.tasks.wait_for_caching(file)
 }
@@ -191,7 +192,7 @@ fn wants_durability(parts: &Parts<'_>, work: &Work) -> Option<Option<FileId>> {
                 let open = opens.get(*open)?;
                 (open.durable_writes(), Some(open.stream.file))
             }
-            // What clients were told of opens that outlive the server does, too.
+            // Locks and caching reported for opens that outlive the server must be durable too.
             Operation::Lock { open, .. } | Operation::AcknowledgeOplock { open, .. } => {
                 return opens.get(*open)?.persistent.then_some(None);
             }

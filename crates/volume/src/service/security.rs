@@ -31,7 +31,7 @@ pub fn set_security(parts: &mut Parts<'_>, id: OpenId, asked: u32, descriptor: &
     let changed = security::change(&current, &new, asked, &token)?.build()?;
     let now = parts.time();
     parts.fs.set_security(file, &changed, now).map_err(|error| match error {
-        // To give a file to somebody is no question of room on the disk.
+        // Giving a file to somebody is no question of space on the disk.
         FsError::QuotaExceeded => Halt::Status(NtStatus::QUOTA_EXCEEDED),
         error => Halt::from(error),
     })?;

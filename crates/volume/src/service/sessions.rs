@@ -6,7 +6,7 @@ use super::parts::Parts;
 use crate::backend::{LeaseState, OpenId, Reply, SessionId};
 use types::{Monotonic, NtStatus};
 
-/// Closes the opens of a session that ended, but for those that can be taken up again: they wait for their client.
+/// Closes the opens of a session that ended, except for those that can be taken up again: they wait for their client.
 pub fn end_session(parts: &mut Parts<'_>, session: SessionId) -> Reply {
     for operation in parts.agenda.tasks.creates_of(session) {
         if !parts.agenda.tasks.orphan(operation) {
@@ -19,7 +19,7 @@ pub fn end_session(parts: &mut Parts<'_>, session: SessionId) -> Reply {
     Reply::Done
 }
 
-/// Takes an open from a session whose client was not told of it.
+/// Takes an open from a session whose client does not know of it.
 pub fn abandon(parts: &mut Parts<'_>, id: OpenId, session: SessionId) -> Reply {
     // A session that ended has given it away already; and another one may have taken it up since.
     let has_it = |open: &Open| open.session == session && open.disconnected.is_none();
@@ -29,7 +29,8 @@ pub fn abandon(parts: &mut Parts<'_>, id: OpenId, session: SessionId) -> Reply {
     Reply::Done
 }
 
-/// Takes an open from a session that has ended, or whose client was not told of it: it waits for its client, or is closed if it cannot.
+/// Takes an open from a session that has ended, or whose client does not know of it. It waits for its
+/// client, or is closed if it cannot.
 pub fn disconnect_or_close(parts: &mut Parts<'_>, id: OpenId) {
     if parts.opens.get(id).is_some_and(|open| survives(parts, open)) {
         disconnect(parts, id);
@@ -59,7 +60,7 @@ fn disconnect(parts: &mut Parts<'_>, id: OpenId) {
             parts.locks.hold_writes(id, stream);
         }
     } else if is_breaking {
-        // Nobody will acknowledge its break any more: whoever waits finds the holder gone.
+        // Nobody will acknowledge the break any more: operations that wait for it find the holder gone.
         parts.opens.revoke(id, parts.agenda);
     }
     parts.agenda.tasks.wake(stream.file);

@@ -1,4 +1,4 @@
-//! Changes of what is known of a file (MS-FSA 2.1.5.15).
+//! Changes of a file's properties (MS-FSA 2.1.5.15).
 
 use super::file_opens::Doomed;
 use super::halt::{Halt, ea_status};
@@ -8,6 +8,7 @@ use super::open::Open;
 use super::open_record::FixedTimes;
 use super::opens::Opens;
 use super::parts::Parts;
+use super::quotas;
 use super::rename::{Linking, Renaming};
 use crate::backend::{OpenId, Reply, SetInformation, SetTime};
 use crate::fs::{AttributeChange, FileSystem, FsError};
@@ -49,7 +50,7 @@ const fn to(time: SetTime) -> Option<FileTime> {
     }
 }
 
-/// Returns the times that an open does not change by the way any more, after a client has set `times`.
+/// Returns the times that an open does not change as a side effect any more, after a client has set `times`.
 fn fixed_by([_, accessed, written, changed]: [SetTime; 4], mut fixed: FixedTimes) -> FixedTimes {
     for (time, bit) in
         [(accessed, FixedTimes::ACCESSED), (written, FixedTimes::WRITTEN), (changed, FixedTimes::CHANGED)]
@@ -133,11 +134,12 @@ fn data_open(opens: &mut Opens, id: OpenId, access: u32) -> Result<&mut Open, Nt
 
 fn set_end_of_file(parts: &mut Parts<'_>, id: OpenId, bytes: u64) -> Result<(), Halt> {
     let stream = data_open(parts.opens, id, rights::WRITE_DATA)?.stream;
+    quotas::demand_stream(parts, id)?;
     io::check_writers(parts, id, stream)?;
     if bytes > i64::MAX as u64 {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
-    // What was deleted may still have the room.
+    // Deleted files may still hold the space.
     let may_come = bytes <= parts.fs.capacity_bytes() && !parts.reclaims.is_empty();
     if !may_come && !parts.fs.has_room_for(stream, bytes)? {
         return Err(NtStatus::DISK_FULL.into());
@@ -147,6 +149,7 @@ fn set_end_of_file(parts: &mut Parts<'_>, id: OpenId, bytes: u64) -> Result<(), 
 
 fn set_allocation(parts: &mut Parts<'_>, id: OpenId, bytes: u64) -> Result<(), Halt> {
     let stream = data_open(parts.opens, id, rights::WRITE_DATA)?.stream;
+    quotas::demand_stream(parts, id)?;
     io::check_writers(parts, id, stream)?;
     if bytes > i64::MAX as u64 {
         return Err(NtStatus::INVALID_PARAMETER.into());

@@ -1,7 +1,7 @@
 //! The step that records what has changed of opens that outlive the server.
 //!
-//! It runs after each try of an operation, before that is answered, and nothing is written to the journal in between. So a crash keeps the
-//! operation and what it did to opens, or neither.
+//! It runs after each try of an operation, before that is answered, and nothing is written to the
+//! journal in between. So a crash keeps both the operation and its effect on opens, or neither.
 
 use super::cache_state::level_of;
 use super::commit::commit;
@@ -14,7 +14,7 @@ use crate::backend::Reply;
 use crate::fs::{OpenStateChanges, OpenStateKey, StreamId};
 use crate::planted::Planted;
 
-/// Records what an operation has changed. It has asked for room before.
+/// Records an operation's changes, for which it has reserved space before.
 pub fn settle(parts: &mut Parts<'_>) {
     if !parts.agenda.records.is_empty() && parts.fs.takes_changes() {
         let records = std::mem::take(&mut parts.agenda.records);
@@ -22,7 +22,7 @@ pub fn settle(parts: &mut Parts<'_>) {
     }
 }
 
-/// Records what has changed with time, when the journal has room for it.
+/// Records changes that time has brought, when the journal has space for them.
 pub fn settle_some(parts: &mut Parts<'_>) {
     if !parts.agenda.records.is_empty() && parts.fs.ready_to_change_opens().is_ok() {
         let records = parts.agenda.records.take_some();

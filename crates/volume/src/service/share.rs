@@ -13,7 +13,7 @@ const TABLE: [(u32, u32); 3] = [
     (rights::DELETE, SHARE_DELETE),
 ];
 
-/// What one open does and lets others do.
+/// Access of one open, and the access that it allows others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShareMode {
     pub access: u32,
@@ -23,7 +23,7 @@ pub struct ShareMode {
 }
 
 impl ShareMode {
-    /// Whether it takes part at all: opens for attributes or security alone do not.
+    /// Whether the open takes part at all: opens for attributes or security alone do not.
     pub const fn counts(self) -> bool {
         self.access
             & (rights::READ_DATA
@@ -40,7 +40,7 @@ impl ShareMode {
             return true;
         }
         TABLE.iter().all(|&(access, share)| {
-            // Streams are apart but for deletion: deleting the file deletes them all.
+            // Streams are apart except for deletion: deleting the file deletes them all.
             let together = self.stream == other.stream
                 || share == SHARE_DELETE && (self.stream == 0 || other.stream == 0);
             let refused = |doer: Self, sharer: Self| {

@@ -1,9 +1,11 @@
 //! Names of eight and three characters (MS-FSCC 2.1.5.2.1) for clients that ask for one, and the way back from them.
 //!
-//! A name that already has the form is its own short name. Others get one made of a hash of the whole name, so that it stays the same
-//! without being stored, also when the volume is opened again. Promises: a short name that was told leads to its file as long as it is
-//! among the last ones told, and no two files of a directory are told the same; in memory this is bounded. What was told before
-//! the volume was opened is searched for among at most [`SEARCHED_MAX`] names of its directory.
+//! A name that already has the form is its own short name. Others get one made of a hash of the whole
+//! name, so that it stays the same without being stored, also when the volume is opened again.
+//! Promises: a reported short name leads to its file as long as it is among the last ones reported, and
+//! no two files of a directory are reported with the same; in memory this is bounded. Short names from
+//! before the volume was opened are searched for among at most [`SEARCHED_MAX`] names of their
+//! directory.
 
 use super::halt::Halt;
 use super::opens::Opens;
@@ -23,13 +25,13 @@ const NO_FIRST: u16 = b'_' as u16;
 const TRIES: u32 = 16;
 /// Short names remembered.
 const TOLD_MAX: usize = 16_384;
-/// Names of a directory looked at for one that was told in an earlier life.
+/// Names of a directory searched for a short name that was reported before the volume was opened.
 const SEARCHED_MAX: usize = 1024;
 const SEARCHED_AT_ONCE: usize = 128;
 
 type ShortName = (FileId, WideString);
 
-/// The short names that were told.
+/// Reported short names.
 ///
 /// Invariant: `order` names each of `told` once; at most [`TOLD_MAX`] are remembered.
 #[derive(Debug, Default)]
@@ -119,7 +121,7 @@ impl ShortNames {
         name.map(Reply::Name).ok_or_else(|| NtStatus::OBJECT_NAME_NOT_FOUND.into())
     }
 
-    /// Tells the short name of the entry `long`; `None` if that has the form itself.
+    /// Returns the short name of the entry `long`; `None` if that has the form itself.
     pub fn short_name(
         &mut self,
         fs: &mut FileSystem,
@@ -133,7 +135,7 @@ impl ShortNames {
             let name = (directory, make(long, again));
             match self.told.get(&name) {
                 Some(told) if names_equal(told, long) => return Ok(Some(name.1)),
-                // Told of another file, which may be gone.
+                // Reported for another file, which may be gone.
                 Some(told) => {
                     let told = told.clone();
                     match fs.lookup(directory, &told) {
@@ -188,7 +190,7 @@ impl ShortNames {
                 }
                 if !is_short(&entry.name) && make(&entry.name, 0) == short {
                     if only.is_some() {
-                        // It could be either: nothing is opened rather than the wrong one.
+                        // Two names fit: nothing is opened rather than the wrong one.
                         return Err(FsError::NotFound);
                     }
                     only = Some(entry);
@@ -198,7 +200,7 @@ impl ShortNames {
         only.ok_or(FsError::NotFound)
     }
 
-    /// Returns the short name that was told of a name, if one was.
+    /// Returns the short name that was reported for a name, if one was.
     pub fn told_for(&self, directory: FileId, long: &[u16]) -> Option<WideString> {
         if self.told.is_empty() || is_short(long) {
             return None;

@@ -1,15 +1,17 @@
-//! What an answer shows of caching when it leaves, after it has waited until it is durable.
+//! Caching that an answer grants when it leaves, after it has waited to be durable.
 //!
-//! Meanwhile others may ask for what the answer grants, and the holder is told at once: a break does not wait for the disks. So the answer
-//! is cut down to what its holder has by then, with the epoch of the break: MS-SMB2 3.3.5.9.8 and 3.3.5.9.11 build it from the lease as it
-//! is. It never says more than it did when it began to wait: a later upgrade may not be durable.
+//! Meanwhile others may ask for what the answer grants, and the holder is told at once: a break does
+//! not wait for the disks. So the answer is cut down to its holder's caching by then, with the epoch of
+//! the break: MS-SMB2 3.3.5.9.8 and 3.3.5.9.11 build it from the lease as it is. It never grants more
+//! than when it began to wait: a later upgrade may not be durable.
 
 use super::cache_state::{level_of, state_of};
 use super::parts::Parts;
 use super::transfers::Shown;
 use crate::backend::{CacheGrant, LeaseState, OplockLevel, Reply};
 
-/// Cuts an answer that has waited down to what is cached now. What is gone by now caches nothing.
+/// Cuts an answer that has waited down to the present caching. An open or lease that is gone caches
+/// nothing.
 pub fn cut_down(parts: &mut Parts<'_>, reply: &mut Reply, shown: Option<Shown>) {
     let Some(shown) = shown else { return };
     let now = match shown {

@@ -12,7 +12,7 @@ use types::NtStatus;
 #[derive(Debug)]
 pub enum Work {
     Request(Operation),
-    /// A create, with what its earlier tries found or did.
+    /// A create, with the results of its earlier tries.
     Create(Box<Create>, Attempt),
     /// The close of an open that nobody asks about.
     CloseQuietly(OpenId),
@@ -29,7 +29,7 @@ impl Work {
     }
 }
 
-/// What earlier tries of a create did.
+/// Effects of earlier tries of a create.
 #[derive(Debug, Default, Clone)]
 pub struct Attempt {
     pub again: bool,
@@ -39,29 +39,30 @@ pub struct Attempt {
     pub guid_held: bool,
     /// The name of that file, if its open is to outlive the server.
     pub made_link: Option<Box<LinkName>>,
-    /// Whether it goes on later with that file. Of an open that is to outlive the server, a record then says that the file goes if a start
-    /// comes before: the create would find it in its way when it is said again.
+    /// Whether the create continues later with that file. If its open is to outlive the server, a record
+    /// says that the file is deleted by a start that comes first: otherwise a repeated create would find it
+    /// in its way.
     pub interrupted: bool,
-    /// Whether it goes on for a client that is gone, which finds the open when it says the create again.
+    /// Whether it continues although its client is gone, which finds the open when it repeats the create.
     pub orphan: bool,
 }
 
 impl Attempt {
-    /// The file that it made for the sake of an open that is to outlive the server: if it ended without that, the file would be in its way
-    /// when it is said again.
+    /// The file that the create made for an open that is to outlive the server: if the create ended without
+    /// the open, the file would be in its way when it is repeated.
     fn owes_an_open(&self) -> Option<FileId> {
         self.made.filter(|_| self.interrupted && self.made_link.is_some())
     }
 }
 
-/// What an operation waits for.
+/// Reason why an operation waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     /// The file layer.
     Storage,
     /// Caching being given up; its place among those that wait for the same file.
     Break(FileId, u64),
-    /// Its turn.
+    /// Ready: it waits for its turn only.
     Nothing,
     /// The next turn of the loop.
     Turn,
@@ -79,7 +80,7 @@ pub struct Parked {
     pub told: bool,
 }
 
-/// The operations that wait, and the queues of those that go on by themselves.
+/// The operations that wait, and the queues of those that continue by themselves.
 ///
 /// Invariant: an operation is parked exactly while it waits. One that waits for caching stands in the queue of that file; one that waits
 /// for the file layer, for its turn or for the next turn stands in the list of those. A list may also name operations that were ended
@@ -90,7 +91,7 @@ pub struct Tasks {
     parked: HashMap<OperationId, Parked>,
     misses: Vec<OperationId>,
     ready: Ready,
-    /// Operations that go on in the next turn.
+    /// Operations that continue in the next turn.
     yielded: Vec<OperationId>,
     /// Operations that wait until caching of a file is given up, in the order in which they came.
     for_caching: HashMap<FileId, BTreeMap<u64, OperationId>>,
@@ -126,7 +127,8 @@ impl Tasks {
         }
     }
 
-    /// Begins a turn: what the last one had no steps left for goes on, behind what came meanwhile.
+    /// Begins a turn: operations for which the last one had no steps left continue, behind those that came
+    /// meanwhile.
     pub fn resume_yielded(&mut self) {
         for operation in std::mem::take(&mut self.yielded) {
             self.make_ready(operation);
@@ -147,7 +149,7 @@ impl Tasks {
         }
     }
 
-    /// Whether an operation goes on in the next turn without waiting for anything else.
+    /// Whether an operation continues in the next turn without waiting for anything else.
     pub fn is_due(&self) -> bool {
         !self.ready.is_empty() || !self.yielded.is_empty()
     }
@@ -166,7 +168,7 @@ impl Tasks {
         self.parked.is_empty() && self.for_caching.is_empty()
     }
 
-    /// Says that the file layer has stopped: what needs it is answered with `status`.
+    /// Notes that the file layer has stopped: operations that need it are answered with `status`.
     pub fn fail(&mut self, status: NtStatus) {
         self.failed = Some(status);
     }
@@ -176,7 +178,7 @@ impl Tasks {
         self.failed
     }
 
-    /// Parks an operation, and lists it in the queue of what it waits for.
+    /// Parks an operation, and lists it in the queue that its wait belongs to.
     pub fn park(&mut self, operation: OperationId, parked: Parked) {
         match parked.wait {
             Wait::Storage => self.misses.push(operation),
@@ -200,13 +202,14 @@ impl Tasks {
         Wait::Break(file, place)
     }
 
-    /// Takes up the next operation that is ready: its work, and whether its client was told that it takes long. Users take turns.
+    /// Takes the next operation that is ready: its work, and whether its client knows that it takes long.
+    /// Users take turns.
     pub fn take_ready(&mut self, party_of: impl Fn(&Work) -> Party) -> Option<(OperationId, Work, bool)> {
         loop {
             let parked = &self.parked;
             let work_of = |operation| parked.get(&operation)?.work.as_ref();
             let operation = self.ready.take(|operation| Some(party_of(work_of(operation)?)))?;
-            // It may have ended while its user's turn came.
+            // The operation may have ended before its user's turn came.
             if work_of(operation).is_some()
                 && let Some(Parked { work: Some(work), told, .. }) = self.forget(operation)
             {
@@ -238,7 +241,8 @@ impl Tasks {
         (!matches!(wait, Wait::Storage | Wait::Nothing)).then_some(wait)
     }
 
-    /// Lets a create go on although its client is gone, if it owes it an open ([`Attempt::owes_an_open`]). Whether it does.
+    /// Lets a create continue although its client is gone, if it owes the client an open
+    /// ([`Attempt::owes_an_open`]). Returns whether it does.
     pub fn orphan(&mut self, operation: OperationId) -> bool {
         match self.parked.get_mut(&operation) {
             Some(Parked { work: Some(Work::Create(_, attempt)), .. }) if attempt.owes_an_open().is_some() => {

@@ -6,14 +6,14 @@ use crate::fs::{FileId, StreamId};
 use slab::{Slab, VacantEntry};
 use std::collections::HashSet;
 
-/// Whose caching an answer tells of.
+/// Open or lease whose caching an answer grants.
 #[derive(Debug, Clone, Copy)]
 pub enum Shown {
     Open(OpenId),
     Lease(LeaseName),
 }
 
-/// What the file layer is doing for an operation.
+/// Work of the file layer for an operation.
 #[derive(Debug)]
 pub enum InFlight {
     Read {

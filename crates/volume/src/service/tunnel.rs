@@ -1,4 +1,5 @@
-//! Names that went a moment ago, and what a file inherits that takes one of them (MS-FSA 2.1.1.2, "tunneling").
+//! Names that went a moment ago, and the properties that a file inherits with one of them (MS-FSA
+//! 2.1.1.2, "tunneling").
 //!
 //! Programs save a file by writing another one and giving that the first one's name: under the name there should still be the file of
 //! before, with its date of creation, and with its long name if the program knows the short one only. So a file's name that is removed, by a
@@ -22,7 +23,7 @@ const KEPT_MAX: usize = 256;
 pub struct Removed {
     until: Monotonic,
     pub link: LinkName,
-    /// The short name that was told of it, in upper case.
+    /// Short name that was reported for it, in upper case.
     short: Option<WideString>,
     /// When its file was made.
     pub created: FileTime,

@@ -1,7 +1,7 @@
-//! How much of the loop's thread one turn may take.
+//! Share of the loop's thread that one turn may take.
 //!
 //! The service counts steps, not time: one is some tens of nanoseconds. Promises: work that clients ask for takes about
-//! [`STEPS_PER_TURN`] steps between two calls of [`Backend::poll`](crate::backend::Backend::poll), even if many ask; the rest goes on in
+//! [`STEPS_PER_TURN`] steps between two calls of [`Backend::poll`](crate::backend::Backend::poll), even if many ask; the rest continues in
 //! the next turn, by turns among the users ([`super::ready`]). Reads and writes are not counted: each is bounded by its size.
 
 /// Steps of a turn: they take five to ten milliseconds, short enough for others to be served between, and long enough that the cost of

@@ -23,11 +23,11 @@ use sys::Buf;
 const INSTRUCTIONS_MAX: u64 = 100_000_000;
 /// Turns of one message before it counts as endless.
 const TURNS_MAX: usize = 100_000;
-/// So many turns of a message are counted each on its own; those after them together, so many at a time, as writing the counts down
-/// takes longer than they do. What holds of their sum holds of each.
+/// Turns of a message that are counted each on its own; later ones together, [`TURNS_TOGETHER`] at a
+/// time, as writing the counts down takes longer than the turns. A bound on their sum holds for each.
 const TURNS_ALONE: usize = 16;
 const TURNS_TOGETHER: usize = 50;
-/// Runs the case that follows and tells of each turn. For callgrind; the option is not for people.
+/// Runs the case that follows and reports each turn. For callgrind; the option is not for people.
 const UNDER_CALLGRIND: &str = "--under-callgrind";
 const TURN_LINE: &str = "turn";
 const STATUS_LINE: &str = "status";
@@ -110,9 +110,9 @@ impl Bench {
 
 /// Result of a case.
 struct Counted {
-    /// Of the turns, in instructions.
+    /// Instructions of the turns.
     counts: Vec<u64>,
-    /// Of the first answer of each message, each once: shows whether it was worked on or refused.
+    /// Statuses of the first answer of each message, each once: shows whether it was worked on or refused.
     statuses: BTreeSet<String>,
 }
 
@@ -184,8 +184,8 @@ fn judge(case: &Case) -> bool {
     passed
 }
 
-/// Judges the cases, as many at a time as there are processors; how many passed and failed. Counts are those of the program alone:
-/// what runs beside it does not change them.
+/// Judges the cases, as many at a time as there are processors; returns the passed and the failed.
+/// Counts are those of the program alone: others beside it do not change them.
 fn judge_all(cases: &[&Case]) -> (usize, usize) {
     let next = AtomicUsize::new(0);
     let passed = AtomicUsize::new(0);

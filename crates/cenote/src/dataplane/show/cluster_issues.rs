@@ -2,10 +2,10 @@
 
 use super::SINCE_SEEN;
 use api::model::{Health, HealthIssue};
-use cluster::{DiskRecord, VolumeRecord};
 use node::Node;
+use records::{DiskRecord, VolumeRecord};
 
-/// Tells of volumes that no server serves.
+/// Reports volumes that no server serves.
 pub(super) fn unserved_volumes(node: &Node) -> Vec<HealthIssue> {
     let unserved = node.unserved();
     unserved.iter().map(|record| unserved_volume(record, &node.neighbours.missing_of(record))).collect()
@@ -33,7 +33,7 @@ fn unserved_volume(record: &VolumeRecord, missing: &[String]) -> HealthIssue {
     }
 }
 
-/// Tells of disks that are recorded with servers which are in the cluster no more, as a recovery from the copy of one server leaves them.
+/// Reports disks whose recorded servers have left the cluster, as after a recovery from one server's copy.
 pub(super) fn disks_left_behind(node: &Node) -> Vec<HealthIssue> {
     let left = node.neighbours.left_behind();
     let told = |record: &DiskRecord| {
@@ -47,7 +47,7 @@ fn disk_left_behind(record: &DiskRecord, pool: &str, refusal: Option<&str>) -> H
     let (server, path, id) = (&record.fault_domain.node, &record.path, record.id);
     if let Some(why) = refusal {
         return HealthIssue {
-            // What several servers tell of it is told once: that one refused it counts.
+            // Unhealthy wins when several servers' issues are merged: a refusal by one counts.
             health: Health::Unhealthy,
             code: "disk_left_behind".to_owned(),
             target: format!("disk {id}"),
@@ -79,7 +79,7 @@ fn disk_left_behind(record: &DiskRecord, pool: &str, refusal: Option<&str>) -> H
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::{Provisioning, Resiliency};
+    use records::{Provisioning, Resiliency};
     use types::{PoolId, VolumeId};
 
     #[test]
@@ -91,8 +91,8 @@ mod tests {
             path: "/dev/sdb".to_owned(),
             size_bytes: 1 << 40,
             slab_bytes: 1 << 28,
-            fault_domain: cluster::FaultDomain { node: "node-2".to_owned(), ..Default::default() },
-            state: cluster::DiskState::Missing,
+            fault_domain: records::FaultDomain { node: "node-2".to_owned(), ..Default::default() },
+            state: records::DiskState::Missing,
             since_unix_s: 0,
             scrubbed_unix_s: 0,
         };
@@ -110,8 +110,8 @@ mod tests {
             path: "/dev/sdq".to_owned(),
             size_bytes: 1 << 30,
             slab_bytes: 1 << 20,
-            fault_domain: cluster::FaultDomain::default(),
-            state: cluster::DiskState::Healthy,
+            fault_domain: records::FaultDomain::default(),
+            state: records::DiskState::Healthy,
             since_unix_s: 0,
             scrubbed_unix_s: 0,
         };

@@ -1,8 +1,7 @@
-//! Health issues of disks: what each did to its data, and why it cannot be used.
+//! Health issues of disks: their faults, and the reasons why they cannot be used.
 
 use super::SINCE_SEEN;
 use api::model::{Health, HealthIssue};
-use cluster::DiskState;
 use disk::FileState;
 use disk::partition::TableState;
 use node::damage::Damage;
@@ -10,20 +9,20 @@ use node::disk_slot::DiskSlot;
 use node::events::Events;
 use node::volumes::Volumes;
 use node::{Asked, Beyond, HostFull, Slow};
+use records::DiskState;
 use space::coordinator::Event;
 use space::local::LocalEvent;
 use std::collections::BTreeMap;
 use types::VolumeId;
 use types::size::show_size;
 
-/// Blocks that a disk could not read, or whose checksum failed, that are a reason to replace it. A disk remaps a sector when it is
-/// written again, and a few in its life are usual; disks with more fail many times as often within weeks.
+/// Unreadable or corrupt blocks from which a disk should be replaced. It remaps a sector when it is written
+/// again, and a few in its life are usual; disks with more fail many times as often within weeks.
 const REPLACE_AT_BLOCKS: u64 = 10;
 /// Lost writes that are a reason to replace a disk. The first may be a cable, a controller or a power supply.
 const REPLACE_AT_LOST_WRITES: u64 = 2;
 
-/// Tells what a disk did to its data beyond what was acknowledged. `last`: the place of the last fault, `files`: those that were damaged,
-/// both in words.
+/// Reports a disk's unacknowledged faults. In words: the place of the `last` one, and damaged `files`.
 pub(super) fn disk_faults(
     slot: &DiskSlot,
     damage: &Damage,
@@ -96,7 +95,7 @@ pub(super) fn disk_faults(
         .collect()
 }
 
-/// Tells that somebody changed the disk's file under the server.
+/// Reports that somebody changed the disk's file under the server.
 pub(super) fn changed_file(slot: &DiskSlot) -> Option<HealthIssue> {
     let DiskSlot { record, file: (state, since_unix_s), .. } = slot;
     let path = &record.path;
@@ -143,7 +142,7 @@ pub(super) fn changed_file(slot: &DiskSlot) -> Option<HealthIssue> {
     })
 }
 
-/// Tells that the file system which the disk's file lies in is full.
+/// Reports that the file system of the disk's file is full.
 pub(super) fn full_host(slot: &DiskSlot, full: &HostFull) -> HealthIssue {
     let HostFull { mounted_at, available_bytes, since_unix_s } = full;
     let (path, mount) = (&slot.record.path, mounted_at.display());
@@ -167,7 +166,7 @@ pub(super) fn full_host(slot: &DiskSlot, full: &HostFull) -> HealthIssue {
     }
 }
 
-/// Tells that the disk is much slower than its peers.
+/// Reports that the disk is much slower than its peers.
 pub(super) fn slow_disk(slot: &DiskSlot, slow: &Slow) -> HealthIssue {
     let Slow { asked, mean, peers, since_unix_s } = slow;
     let (path, id) = (&slot.record.path, slot.record.id);
@@ -197,24 +196,28 @@ pub(super) fn slow_disk(slot: &DiskSlot, slow: &Slow) -> HealthIssue {
     }
 }
 
-/// Tells that the disk is being emptied.
-pub(super) fn retiring_disk(slot: &DiskSlot) -> HealthIssue {
+/// Reports that the disk is being emptied; `in_the_way`: the reason if that does not go on.
+pub(super) fn retiring_disk(slot: &DiskSlot, in_the_way: Option<String>) -> HealthIssue {
+    let wait = "Wait: `cenote job list` shows how far it is.";
+    let action =
+        in_the_way.as_ref().map_or(wait, |_| "Remove the reason: the retirement then goes on by itself.");
+    let stopped = in_the_way.map(|why| format!("; that does not go on: {why}")).unwrap_or_default();
     HealthIssue {
         health: Health::Warning,
         code: "disk_retiring".to_owned(),
         target: format!("disk {}", slot.record.id),
         since_unix_s: slot.record.since_unix_s,
         server: None,
-        what: format!("{} is being emptied, and then leaves its pool", slot.record.path),
-        meaning: "Its data keeps all copies meanwhile. New data goes to other disks.".to_owned(),
+        what: format!("{} is being emptied, and then leaves its pool{stopped}", slot.record.path),
+        meaning: "Its data keeps all copies meanwhile. New data goes to other disks, or is refused as in a full pool.".to_owned(),
         action: format!(
-            "Wait: `cenote job list` shows how far it is. Do not pull the disk before. `cenote disk retire {} --undo` keeps it.",
+            "{action} Do not pull the disk before. `cenote disk retire {} --undo` keeps it.",
             slot.record.id
         ),
     }
 }
 
-/// Tells that the partition table was damaged that the disk lies in.
+/// Reports that the disk's partition table was damaged.
 pub(super) fn table_fault(slot: &DiskSlot) -> Option<HealthIssue> {
     let path = &slot.record.path;
     let (what, action) = match &slot.table {
@@ -242,7 +245,7 @@ pub(super) fn table_fault(slot: &DiskSlot) -> Option<HealthIssue> {
     })
 }
 
-/// Tells that an older image of the disk was put back, and it is not yet up to date again.
+/// Reports that an older image of the disk was put back, and it is not yet up to date again.
 pub(super) fn went_back(slot: &DiskSlot, events: &Events, volumes: &Volumes) -> Option<HealthIssue> {
     let mut since: BTreeMap<VolumeId, u64> = BTreeMap::new();
     for (unix_s, event) in events.log().iter() {
@@ -277,7 +280,7 @@ pub(super) fn went_back(slot: &DiskSlot, events: &Events, volumes: &Volumes) -> 
     })
 }
 
-/// Tells that the disk has promised epochs which no owner of the volumes can come to, so that nobody can open these.
+/// Reports promised epochs out of reach of the volumes' owners, so that nobody can open the volumes.
 pub(super) fn promise_beyond(slot: &DiskSlot, beyond: &[Beyond]) -> Option<HealthIssue> {
     let first = beyond.first()?;
     let (path, id) = (&slot.record.path, slot.record.id);
@@ -304,7 +307,7 @@ pub(super) fn promise_beyond(slot: &DiskSlot, beyond: &[Beyond]) -> Option<Healt
     })
 }
 
-/// Tells why a disk cannot be used.
+/// Reports why a disk cannot be used.
 pub(super) fn lost_disk(slot: &DiskSlot) -> HealthIssue {
     HealthIssue {
         health: Health::Unhealthy,
@@ -335,7 +338,7 @@ pub(super) fn lost_disk(slot: &DiskSlot) -> HealthIssue {
     }
 }
 
-/// Tells why the state of a disk cannot be written down.
+/// Reports why the state of a disk cannot be written down.
 pub(super) fn unrecorded_disk(slot: &DiskSlot, why: &str, since_unix_s: u64) -> HealthIssue {
     HealthIssue {
         health: Health::Warning,
@@ -354,7 +357,7 @@ pub(super) fn unrecorded_disk(slot: &DiskSlot, why: &str, since_unix_s: u64) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::{DiskRecord, FaultDomain};
+    use records::{DiskRecord, FaultDomain};
     use types::{DiskId, PoolId};
 
     fn slot() -> DiskSlot {
@@ -371,6 +374,15 @@ mod tests {
             scrubbed_unix_s: 0,
         };
         DiskSlot::new(record, 0)
+    }
+
+    #[test]
+    fn a_retirement_that_does_not_go_on_is_told_with_its_reason() {
+        let runs = retiring_disk(&slot(), None);
+        assert!(runs.action.starts_with("Wait"), "{runs:?}");
+        let stopped = retiring_disk(&slot(), Some("3 of its slabs find no room".to_owned()));
+        assert!(stopped.what.contains("3 of its slabs find no room"), "{stopped:?}");
+        assert!(!stopped.action.contains("Wait: ") && stopped.action.contains("--undo"), "{stopped:?}");
     }
 
     #[test]

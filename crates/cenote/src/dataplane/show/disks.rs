@@ -5,10 +5,10 @@ use super::disk_issues::{
     unrecorded_disk, went_back,
 };
 use api::model::{Disk, DiskCounters, DiskStatus, DiskUsage, Health, HealthIssue};
-use cluster::{DiskRecord, DiskState, FaultDomain};
 use node::Node;
 use node::damage::Damage;
 use node::disk_slot::{Condition, DiskSlot};
+use records::{DiskRecord, DiskState, FaultDomain};
 
 /// Shows all disks, and adds their issues.
 pub(super) fn show_disks(node: &Node, issues: &mut Vec<HealthIssue>) -> Vec<Disk> {
@@ -29,7 +29,7 @@ fn show_remote_disk(node: &Node, record: &DiskRecord) -> Disk {
     let listed = node.pools.space(record.pool).map(|space| space.disks()).unwrap_or_default();
     let slabs = listed.iter().find(|disk| disk.disk == record.id);
     let given = slabs.map(|disk| disk.total_slabs.saturating_sub(disk.free_slabs) * record.slab_bytes);
-    // Of a disk that is away nobody has heard what it holds now.
+    // Nobody knows the present contents of a disk that is away.
     let allocated_bytes = given.filter(|_| status != DiskStatus::LostCommunication);
     Disk { health, status, allocated_bytes, ..as_recorded(record) }
 }
@@ -56,7 +56,7 @@ fn show_disk(node: &Node, slot: &DiskSlot, issues: &mut Vec<HealthIssue>) -> Dis
         }
     }
     if is_retired {
-        issues.push(retiring_disk(slot));
+        issues.push(retiring_disk(slot, node.jobs.borrow().retirement_in_the_way(record.id)));
     }
     if let Some(changed) = slot.store().and_then(|_| changed_file(slot)) {
         health = health.max(changed.health);
@@ -90,7 +90,7 @@ fn show_disk(node: &Node, slot: &DiskSlot, issues: &mut Vec<HealthIssue>) -> Dis
     }
 }
 
-/// Shows what the record alone tells of a disk: neither how it is nor what it holds.
+/// Shows a disk by its record alone: without its state and contents.
 fn as_recorded(record: &DiskRecord) -> Disk {
     let is_retired = record.state == DiskState::Retired;
     Disk {

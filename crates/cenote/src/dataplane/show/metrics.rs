@@ -45,7 +45,7 @@ pub(super) fn show_performance(
     }
 }
 
-/// What other servers of the cluster asked of this one's disks. They are no clients: what they ask is what clients asked of them.
+/// Other servers' requests to this one's disks, apart from clients' requests that caused them.
 fn of_other_servers(shares: &[ShareFigures]) -> ShareFigures {
     let is_theirs = |share: &&ShareFigures| share.volume == Some(bus::VOLUME);
     shares.iter().find(is_theirs).cloned().unwrap_or_default()
@@ -69,7 +69,7 @@ pub(super) fn show_transferred_by_smb_direct(direct: &SmbDirectCounters) -> Vec<
     ]
 }
 
-/// Shows what left by TCP without a copy, and what of it clients have not taken.
+/// Shows bytes that left by TCP without a copy, and those of them that clients have not taken.
 pub(super) fn show_lent(tcp: &Tcp) -> [Metric; 2] {
     let held = "Bytes sent by TCP by reference that clients have not acknowledged.";
     [
@@ -96,7 +96,7 @@ fn gauge(name: &str, help: &str, value: usize) -> Metric {
     Metric { kind: MetricKind::Gauge, ..counter(name, help, value as u64) }
 }
 
-/// Shows what clients hold of the server at the moment, and may hold.
+/// Shows current holdings of clients at the server, and their limits.
 pub(super) fn show_gauges(gauges: smb_server::Gauges, limits: &Limits) -> Vec<Metric> {
     vec![
         gauge("smb_connections", "Connections of SMB clients.", gauges.connections),
@@ -129,7 +129,7 @@ pub(super) fn show_gauges(gauges: smb_server::Gauges, limits: &Limits) -> Vec<Me
     ]
 }
 
-/// Shows what was counted since the server started.
+/// Shows the counters since the server started.
 pub(super) fn show_counters(counters: &smb_server::Counters) -> Vec<Metric> {
     vec![
         counter("smb_received_bytes", "Bytes received from SMB clients.", counters.bytes_received),

@@ -1,4 +1,4 @@
-//! What the control plane is shown: everything as of one moment, in the words of the API.
+//! Everything that the control plane shows, as of one moment, in the words of the API.
 
 mod cluster_issues;
 mod disk_issues;
@@ -20,23 +20,23 @@ use api::model::{
     DamagedFile, DamagedRange, Health, HealthIssue, HealthReport, Job, JobKind, JobState, OpensPage,
     RdmaTrace, Snapshot, VolumeDamage,
 };
-use cluster::clock::unix_now;
 use node::Node;
 use node::{damage_search, jobs};
+use records::clock::unix_now;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use types::Monotonic;
 
-/// Stands for a beginning that nothing records: when the issue was first seen. Health is looked at every few seconds.
+/// Stands for an unrecorded beginning: when the issue was first seen. Health is checked every few seconds.
 const SINCE_SEEN: u64 = 0;
-/// Of a part of what clients have open; with [`OPEN_PATHS_UNITS_MAX`], its JSON fits into what another server is given.
+/// Length of a part of clients' opens; with [`OPEN_PATHS_UNITS_MAX`], its JSON fits into an errand's answer.
 const OPENS_MAX: usize = 1000;
 const OPEN_PATHS_UNITS_MAX: usize = 256 << 10;
 
 /// Shows the parts of the data plane.
 ///
-/// Invariant: `issues_seen` has the issues of the last snapshot whose beginning nothing else records, and no others.
+/// Invariant: `issues_seen` has the last snapshot's issues without a recorded beginning, and no others.
 pub(super) struct Show {
     /// Addresses on which SMB Direct listens in software.
     rdma_addresses: Vec<SocketAddr>,
@@ -58,7 +58,7 @@ impl Show {
         Self { rdma_addresses, rdma_refused, limits, started, issues_seen: RefCell::default() }
     }
 
-    /// Shows everything but what clients have open.
+    /// Shows everything except clients' opens.
     pub(super) fn figures(&self, node: &Node, frontend: &Frontend) -> Snapshot {
         node.job_control.update();
         let mut issues = Vec::new();
@@ -113,7 +113,7 @@ impl Show {
         metrics.extend(metrics::show_transferred_by_smb_direct(&rdma.counters));
         metrics.extend(metrics::show_lent(clients.tcp()));
         let copies = sessions::Copies::of(clients.tcp());
-        // The disks that other nodes have open are told as such, and are nobody's files.
+        // Other nodes' opens of disks are shown elsewhere, and are nobody's files.
         let sessions = server.sessions(now).into_iter().filter(|session| !session.is_nodes);
         let transferred = node.disks.transferred_bytes();
         Snapshot {
@@ -131,7 +131,7 @@ impl Show {
     }
 }
 
-/// Shows a part of what clients have open, of which there may be a great deal: one that takes the loop a few milliseconds.
+/// Shows a part of clients' opens, of which there may be very many: it takes the loop a few milliseconds.
 pub(super) fn show_opens(frontend: &Frontend, now: Monotonic, after: Option<u64>, most: usize) -> OpensPage {
     let most = most.min(OPENS_MAX);
     let (opens, has_more) = frontend.server().opens_after(now, after, most, OPEN_PATHS_UNITS_MAX);
@@ -207,7 +207,7 @@ fn stopped_job(job: &jobs::Job) -> HealthIssue {
     }
 }
 
-/// Tells which of the configuration's RDMA devices is not served.
+/// Reports a configured RDMA device that is not served.
 fn refused_device(reason: &str) -> HealthIssue {
     HealthIssue {
         health: Health::Warning,

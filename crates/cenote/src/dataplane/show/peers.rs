@@ -10,7 +10,7 @@ use space::message::Priority;
 use std::time::Duration;
 use types::LatencyHistogram;
 
-/// Tells of servers that live and whose disks are not reached. Without most of the servers nobody knows here who lives, and another issue says so.
+/// Reports live servers whose disks are out of reach. Without a majority another issue says so.
 pub(super) fn unreached_nodes(node: &Node) -> Vec<HealthIssue> {
     if !node.hears_most() {
         return Vec::new();
@@ -38,7 +38,7 @@ fn unreached_node(name: &str, Unreached { address, why, .. }: &Unreached) -> Hea
     }
 }
 
-/// Shows how another server's disks are reached, and what was asked of them.
+/// Shows the connections to another server's disks, and the requests to them.
 pub fn show_peer((peer, reads): &(PeerStatus, LateReads)) -> BusPeer {
     let counters = &peer.counters;
     BusPeer {
@@ -98,7 +98,7 @@ fn mean_us(histogram: &LatencyHistogram) -> Option<u64> {
     microseconds(histogram.sum()).checked_div(histogram.count())
 }
 
-/// The bound below which so many of a hundred are, in microseconds.
+/// Returns the bound, in microseconds, below which this percentage of times lies.
 fn bound_us(histogram: &LatencyHistogram, percent: u64) -> Option<u64> {
     let wanted = (histogram.count() * percent).div_ceil(100);
     let mut below = 0;

@@ -30,7 +30,7 @@ fn show_pool(entry: &PoolEntry, disks: &[Disk]) -> Pool {
     }
 }
 
-/// Of what data may take of a pool with thin volumes, so many percent are taken: health warns, warns again, and is unhealthy.
+/// Fill levels, in percent, at which a thin pool warns, warns again, and is unhealthy.
 const THRESHOLDS_PERCENT: [u64; 3] = [70, 85, 95];
 
 /// How full a pool is for thin volumes.
@@ -40,11 +40,11 @@ struct Fill<'a> {
     slab_bytes: u64,
     /// Thin volumes that have not all of their slabs yet.
     thin: usize,
-    /// Those of them for which there is not one slab for each copy.
+    /// Thin volumes that lack a slab for a copy.
     refused: Vec<&'a str>,
 }
 
-/// Tells what is wrong with a pool; `volumes`: as they are shown.
+/// Reports a pool's issues; `volumes`: as they are shown.
 pub(super) fn pool_issues(pool: &Pool, node: &Node, volumes: &[Volume]) -> Vec<HealthIssue> {
     let mut issues = Vec::new();
     if let Some(why) = node.keeper.trouble(pool.id) {
@@ -77,7 +77,7 @@ pub(super) fn pool_issues(pool: &Pool, node: &Node, volumes: &[Volume]) -> Vec<H
                 && volume.provisioning == Provisioning::Thin
                 && volume.status != VolumeStatus::Detached
                 && volume.footprint_bytes.is_some_and(|taken| taken < all * pool.slab_bytes)
-                // Whoever has a volume knows how it grows.
+                // Only the owner of a volume knows how it grows.
                 && !node.volumes.is_elsewhere(volume.id)
         };
         let thin: Vec<&Volume> = volumes.iter().filter(grows).collect();
@@ -96,7 +96,7 @@ pub(super) fn pool_issues(pool: &Pool, node: &Node, volumes: &[Volume]) -> Vec<H
     issues
 }
 
-/// Tells that a pool is full, or will be.
+/// Reports that a pool is full, or will be.
 fn fill_issue(pool: &Pool, fill: &Fill<'_>) -> Option<HealthIssue> {
     let [warns, warns_again, is_unhealthy] = THRESHOLDS_PERCENT;
     let (used, all) = fill.slabs;
@@ -132,7 +132,7 @@ fn fill_issue(pool: &Pool, fill: &Fill<'_>) -> Option<HealthIssue> {
     };
     Some(HealthIssue {
         health: if is_full || percent >= is_unhealthy { Health::Unhealthy } else { Health::Warning },
-        // Programs are told when the second threshold is passed, too.
+        // The code changes at the second threshold, for programs.
         code: match () {
             () if is_full => "pool_full",
             () if percent >= warns_again => "pool_nearly_full",
@@ -148,7 +148,7 @@ fn fill_issue(pool: &Pool, fill: &Fill<'_>) -> Option<HealthIssue> {
     })
 }
 
-/// Tells that the reserve is smaller than is usual, and nobody chose it so. `follows`: it follows the number of disks by itself.
+/// Reports an unusually small reserve that nobody chose. `follows`: it follows the number of disks.
 fn low_reserve_issue(pool: &Pool, usual: u32, follows: bool) -> Option<HealthIssue> {
     let kept = pool.reserve_disks;
     if pool.reserve_is_set || kept >= usual {
@@ -172,7 +172,7 @@ fn low_reserve_issue(pool: &Pool, usual: u32, follows: bool) -> Option<HealthIss
     Some(reserve_warning(pool, "pool_reserve_low", what, action))
 }
 
-/// Tells that less is free than is kept for repair.
+/// Reports that less is free than is kept for repair.
 fn reserve_issue(pool: &Pool, node: &Node) -> Option<HealthIssue> {
     let slots = node.disks.slots();
     let own = || slots.values().filter(|slot| slot.record.pool == pool.id);

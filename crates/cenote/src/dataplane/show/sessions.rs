@@ -77,7 +77,7 @@ pub(super) fn show_session(
         },
         shares: session.shares,
         opens: session.opens as u64,
-        // By the whole second only at the end: else the beginning would be another one from look to look.
+        // Rounded to seconds only at the end: else the beginning would differ from snapshot to snapshot.
         since_unix_s: wall.saturating_sub(session.age).as_secs(),
         idle_s: session.idle_s,
         reads: session.reads,
@@ -87,7 +87,7 @@ pub(super) fn show_session(
     }
 }
 
-/// Shows what was asked of each share.
+/// Shows the requests to each share.
 pub(super) fn show_shares(all: &[smb_server::ShareFigures]) -> Vec<ShareFigures> {
     let of_clients = all.iter().filter(|figures| figures.volume != Some(bus::VOLUME));
     let shown = of_clients.filter_map(|figures| {
@@ -115,7 +115,7 @@ pub(super) fn show_clients<'a>(
         sessions: figures.sessions,
         latency: figures.latency,
     });
-    // The first is of those without a place: mostly there is none.
+    // The first entry is clients without a place: mostly there are none.
     shown.filter(|client| client.client.is_some() || client.latency.count() > 0).collect()
 }
 

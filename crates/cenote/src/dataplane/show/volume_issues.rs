@@ -2,13 +2,13 @@
 
 use super::SINCE_SEEN;
 use api::model::{Health, HealthIssue, VOLUME_UNREACHED};
-use cluster::{VolumeRecord, WARN_AT_PERCENT};
+use records::{VolumeRecord, WARN_AT_PERCENT};
 use std::time::Duration;
 use types::BLOCK_BYTES;
 use types::size::show_size;
 use volume::fs::{FsError, Statistics};
 
-/// Tells that chunks have too few copies.
+/// Reports that chunks have too few copies.
 pub(super) fn degraded_volume(
     record: &VolumeRecord,
     (few, chunks, without_room): (u64, u64, u64),
@@ -40,7 +40,7 @@ pub(super) fn degraded_volume(
     }
 }
 
-/// Tells that the volume is used to more than its threshold, or takes nothing more, whatever is used.
+/// Reports a volume filled above its threshold, or one that takes nothing more at any fill level.
 pub(super) fn full_volume(record: &VolumeRecord, found: &Statistics) -> Option<HealthIssue> {
     if found.lacks_metadata_room {
         return Some(volume_without_metadata_room(record, found));
@@ -91,8 +91,8 @@ fn volume_without_metadata_room(record: &VolumeRecord, found: &Statistics) -> He
     }
 }
 
-/// Tells that the server which has the volume does not answer: whether the volume is served is not known here. `hears_most`: most of the servers, so that
-/// it is known that the other lives.
+/// Reports that the volume's server does not answer: nobody here knows whether the volume is served.
+/// `hears_most`: whether most of the servers are heard, so that the other is known to live.
 pub(super) fn unreached_volume(
     record: &VolumeRecord,
     owner: &str,
@@ -134,7 +134,7 @@ pub(super) fn unreached_volume(
     }
 }
 
-/// Tells why changes stay in memory. `absent`: paths of members that are not there; `full_mounts`: full file systems that members' files lie in.
+/// Reports why changes stay in memory. `absent`: missing members; `full_mounts`: members' full file systems.
 pub(super) fn unwritten_changes(
     record: &VolumeRecord,
     error: &FsError,
@@ -184,7 +184,7 @@ pub(super) fn unwritten_changes(
     }
 }
 
-/// Tells why a volume can only be read. `dirty_bytes`: data that clients wrote before and that cannot be stored.
+/// Reports why a volume can only be read. `dirty_bytes`: clients' earlier data that cannot be stored.
 pub(super) fn read_only_volume(
     record: &VolumeRecord,
     damage: &FsError,
@@ -218,7 +218,7 @@ pub(super) fn read_only_volume(
     }
 }
 
-/// Tells of blocks without an intact copy: the first, the disks that are known to have damaged them, and the files, in words.
+/// Reports blocks without an intact copy: the first, the disks that damaged them, and the files, in words.
 pub(super) fn lost_blocks(
     record: &VolumeRecord,
     blocks: usize,
@@ -245,7 +245,7 @@ pub(super) fn lost_blocks(
     }
 }
 
-/// Tells why a volume is not served.
+/// Reports why a volume is not served.
 pub(super) fn detached_volume(record: &VolumeRecord, why: &str) -> HealthIssue {
     HealthIssue {
         health: Health::Unhealthy,
@@ -263,7 +263,7 @@ pub(super) fn detached_volume(record: &VolumeRecord, why: &str) -> HealthIssue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::{Provisioning, Resiliency};
+    use records::{Provisioning, Resiliency};
     use types::{Lba, PoolId, VolumeId};
 
     #[test]

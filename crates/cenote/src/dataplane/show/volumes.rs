@@ -5,10 +5,10 @@ use super::volume_issues::{
     unwritten_changes,
 };
 use api::model::{Health, HealthIssue, Provisioning, Resiliency, Volume, VolumeStatus};
-use cluster::VolumeRecord;
 use node::disks::Disks;
 use node::volumes::VolumeEntry;
 use node::{Neighbours, Node};
+use records::VolumeRecord;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use types::{BLOCK_BYTES, DiskId, Lba, NodeId, VolumeId};
@@ -26,7 +26,7 @@ pub(super) fn show_volumes(node: &Node, issues: &mut Vec<HealthIssue>) -> Vec<Vo
 struct Copies {
     /// Chunks that have data.
     chunks: u64,
-    /// Chunks with fewer copies than they should have, and those of them for which no disk has room.
+    /// Chunks with fewer copies than they should have, and those of them for which no disk has space.
     few: u64,
     without_room: u64,
     /// Slabs on each disk that has some; `None`: another node knows.
@@ -35,13 +35,13 @@ struct Copies {
     in_work: bool,
 }
 
-/// A volume as it is at the moment.
+/// A volume's state at the moment.
 struct Looked {
     record: VolumeRecord,
     is_served: bool,
     /// Another node that is up has it.
     is_elsewhere: bool,
-    /// For how long that node has not answered.
+    /// Time for which that node has not answered.
     unreached_for: Option<Duration>,
     /// A disk of the pool misses writes of the volume.
     has_stale: bool,
@@ -127,23 +127,23 @@ fn show_volume(
         },
         status,
         resiliency: match record.resiliency {
-            cluster::Resiliency::Simple => Resiliency::Simple,
-            cluster::Resiliency::TwoWay => Resiliency::TwoWayMirror,
-            cluster::Resiliency::ThreeWay => Resiliency::ThreeWayMirror,
+            records::Resiliency::Simple => Resiliency::Simple,
+            records::Resiliency::TwoWay => Resiliency::TwoWayMirror,
+            records::Resiliency::ThreeWay => Resiliency::ThreeWayMirror,
         },
         provisioning: match record.provisioning {
-            cluster::Provisioning::Thin => Provisioning::Thin,
-            cluster::Provisioning::Fixed => Provisioning::Fixed,
+            records::Provisioning::Thin => Provisioning::Thin,
+            records::Provisioning::Fixed => Provisioning::Fixed,
         },
         size_bytes: record.size_bytes,
         used_bytes: statistics.map(|found| found.used_bytes),
         available_bytes: statistics.map(|found| found.available_bytes),
         footprint_bytes: held.as_ref().map(|held| held.values().sum()),
-        warn_at_percent: record.warn_at_percent.unwrap_or(cluster::WARN_AT_PERCENT),
+        warn_at_percent: record.warn_at_percent.unwrap_or(records::WARN_AT_PERCENT),
         copies,
         in_sync_copies: match status {
             VolumeStatus::Detached => None,
-            // Of a volume that another node serves only the record tells how many copies each piece has.
+            // For a volume that another node serves, only the record has the number of copies of each piece.
             _ if !is_served => Some(record.min_holders.min(copies)),
             _ if few > 0 => Some(copies.saturating_sub(1)),
             _ => Some(copies),

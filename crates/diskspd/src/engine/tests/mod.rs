@@ -40,7 +40,7 @@ impl Simulated {
         }
     }
 
-    /// Every operation takes so long.
+    /// Every operation takes this long.
     fn steady(delay_ns: u64) -> Self {
         Self::new(move |request, _| (delay_ns, Ok(request.len_bytes)))
     }

@@ -77,7 +77,7 @@ impl Maker for &Servers {
     }
 }
 
-/// A fleet of two nodes of a cluster, as it is asked for.
+/// A requested fleet of two nodes of a cluster.
 fn asked() -> State {
     let mut state = state();
     for node in &mut state.nodes {

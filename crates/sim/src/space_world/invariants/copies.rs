@@ -1,10 +1,10 @@
 //! No chunk is short of copies unseen: either a job makes them, or the record names a disk that is away (which `health` tells). None
 //! keeps more than it should.
 //!
-//! Looked at in every interval of the manager. What is between two jobs, or being allocated, is short for a moment; what stays so
-//! is forgotten.
+//! Checked in every interval of the manager. A chunk between two jobs, or being allocated, is short for
+//! a moment; one that stays short is forgotten.
 
-use cluster::VolumeRecord;
+use records::VolumeRecord;
 use types::DiskId;
 
 /// Virtual nanoseconds after which a shortage without a reason counts as forgotten: several times the interval in which jobs are

@@ -1,15 +1,15 @@
 //! No disk of a node that is known to be dead counts for longer than a change of the record takes, if the other disks have all that it has.
 //! Otherwise every write would wait for calls to it to be late.
 
-use cluster::VolumeRecord;
 use pool::ChunkCopies;
+use records::VolumeRecord;
 use std::collections::BTreeSet;
 use types::DiskId;
 
 /// Virtual nanoseconds within which the record is changed.
 pub const PATIENCE: u64 = 150_000_000;
 
-/// Looks at the record in force. `down`: disks of nodes that have been known to be dead for [`PATIENCE`].
+/// Checks the record in force. `down`: disks of nodes that have been known to be dead for [`PATIENCE`].
 pub fn check(record: &VolumeRecord, chunks: &[ChunkCopies], down: &BTreeSet<DiskId>) -> Option<String> {
     let counts: Vec<DiskId> = record.in_sync.iter().copied().filter(|disk| down.contains(disk)).collect();
     let lives = |disk: &DiskId| record.in_sync.contains(disk) && !down.contains(disk);

@@ -5,8 +5,8 @@
 
 use crate::space_world::oracle::Register;
 
-/// `copies`: what each in-sync copy of the record in force holds of the block, `None` if it holds garbage; `count`: the
-/// in-sync copies by the record that the coordinator acknowledged under.
+/// `copies`: the block's value on each in-sync copy of the record in force, `None` if it is garbage;
+/// `count`: the in-sync copies by the record that the coordinator acknowledged under.
 pub fn check(
     lba: u64,
     register: &Register,

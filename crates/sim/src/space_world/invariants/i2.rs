@@ -1,10 +1,10 @@
 //! I2: in-sync set and epoch are one record, changed by compare-and-swap before any acknowledgement under the smaller set.
 //!
-//! Every record's epoch is higher than the one before it, and whoever acknowledges does so under a record that was committed, and
-//! counts no copy that the next coordinator would not count by it.
+//! Every record's epoch is higher than the one before it. An owner acknowledges under a committed
+//! record only, and counts no copy that the next coordinator would not count by it.
 
-use cluster::VolumeRecord;
 use pool::ChunkCopies;
+use records::VolumeRecord;
 
 #[derive(Debug, Default)]
 pub struct Records {

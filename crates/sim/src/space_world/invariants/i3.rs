@@ -5,7 +5,7 @@
 
 use types::{DiskId, Epoch};
 
-/// The disk answered that it promises `asked`; `promised` is what it has durably.
+/// The disk answered that it promises `asked`; `promised` is its durable promise.
 pub fn check_answer(disk: DiskId, asked: Epoch, promised: Epoch) -> Option<String> {
     (promised < asked)
         .then(|| format!("I3: disk {disk} answered for epoch {asked} and has promised {promised}"))

@@ -1,8 +1,9 @@
-//! I5: who had the last copy is never forgotten: a disk comes to be in sync only from the stale ones or as a new one, never by
-//! forgetting, and some in-sync disk has every acknowledged block at any time.
+//! I5: the owner of the last copy is never forgotten: a disk comes to be in sync only from the stale
+//! ones or as a new one, never by forgetting, and some in-sync disk has every acknowledged block at any
+//! time.
 
 use crate::space_world::oracle::Register;
-use cluster::VolumeRecord;
+use records::VolumeRecord;
 
 /// A disk must not be in sync and stale, and must not vanish from the record while it is the only one.
 pub fn check_record(before: &VolumeRecord, after: &VolumeRecord) -> Option<String> {
@@ -20,7 +21,7 @@ pub fn check_record(before: &VolumeRecord, after: &VolumeRecord) -> Option<Strin
     forgotten.map(|disk| format!("I5: disk {disk} left without being remembered as stale"))
 }
 
-/// `copies`: what each in-sync disk that has the block holds.
+/// `copies`: the value on each in-sync disk that has the block.
 pub fn check_block(lba: u64, register: &Register, copies: &[Option<u64>], now: u64) -> Option<String> {
     let zero_is_fine = !register.is_outdated(register.zeroes(), now);
     let alive = copies.iter().any(|copy| copy.is_some_and(|value| !register.is_outdated(value, now)));

@@ -1,4 +1,4 @@
-//! One file per invariant; each says what it proves, and is told what happens.
+//! One file per invariant; each says what it proves, and gets the events.
 
 pub mod copies;
 pub mod dead_nodes;

@@ -162,7 +162,7 @@ pub(super) fn answer(asked: &Asked, created: &Created) -> Vec<u8> {
             &MaximalAccessResponse { query_status: status.0.into(), maximal_access: access.into() },
         );
     }
-    // A reconnect is not told again that it is durable (MS-SMB2 3.3.5.9.7, 3.3.5.9.12).
+    // A reconnect's answer does not repeat that it is durable (MS-SMB2 3.3.5.9.7, 3.3.5.9.12).
     if !asked.reconnect
         && let Some(timeout) = created.durable
     {

@@ -1,4 +1,4 @@
-//! CREATE (MS-SMB2 3.3.5.9): durable handles and their reconnect, the wire identity of what was opened.
+//! CREATE (MS-SMB2 3.3.5.9): durable handles and their reconnect, the wire identity of opens.
 
 mod contexts;
 mod device;
@@ -177,7 +177,7 @@ fn reconnect<B: Backend, D: Directory>(
     let LostHandle { file_id, create_guid, persistent, lease } = handle;
     let open = OpenId(file_id.persistent.get());
     if state.opens.of_volume((volume, open)).is_some() {
-        // It still has its connection.
+        // The open still has its connection.
         return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
     }
     Ok(Operation::Reconnect(Box::new(Reconnect { caller, open, path, create_guid, persistent, lease })))
@@ -191,7 +191,7 @@ fn check_impersonation(request: &CreateRequest<'_>) -> Result<(), NtStatus> {
     }
 }
 
-/// Checks what the wire says; what it means is checked by the volume.
+/// Checks the form of the options; their meaning is checked by the volume.
 fn check_options(request: &CreateRequest<'_>) -> Result<(), NtStatus> {
     let options = request.create_options.get();
     if options & !VALID_OPTIONS != 0 {
@@ -250,7 +250,8 @@ fn create_operation(
     })
 }
 
-/// Opens the share's root, to ask for no more than what the volume says of quotas. Rights to those are judged where they are asked for.
+/// Opens the share's root, only to ask the volume about quotas. Rights to those are checked with the
+/// requests.
 fn quota_file(create: Create) -> Create {
     Create {
         path: WideString::default(),
@@ -313,7 +314,7 @@ pub(crate) fn resume<B: Backend, D: Directory>(
     if !belongs || !reachable {
         let open = (work.volume, created.open);
         match context.session {
-            // Its client may come again for what it was not told of.
+            // The client does not know of the open and may come again for it.
             Some(session) if !is_closed && (work.asked.reconnect || work.is_replayable()) => {
                 state.volumes.abandon(open, session.into(), now);
             }

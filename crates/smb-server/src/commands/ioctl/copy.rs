@@ -14,7 +14,7 @@ use types::NtStatus;
 use volume::backend::{CopyChunk, OpenId, Operation, Reply};
 use volume::security::rights;
 
-/// A server-side copy, done a chunk at a time so that a failure tells how far it came.
+/// A server-side copy, done a chunk at a time so that a failure reports its progress.
 pub(super) struct CopyProgress {
     source: OpenId,
     target: OpenId,
@@ -174,7 +174,8 @@ pub(super) fn duplicate_extents(
     Ok(Ask::Volume(operation, Detail::None))
 }
 
-/// One chunk has been copied, or has failed: goes on with the next, or answers. `None` as volume: the open is gone.
+/// Continues with the next chunk after one has been copied or has failed, or answers. `None` as volume:
+/// the open is gone.
 pub(super) fn resume(
     volume: Option<VolumeSlot>,
     mut work: Work,

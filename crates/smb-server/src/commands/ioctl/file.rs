@@ -36,7 +36,7 @@ impl Target {
     }
 }
 
-/// What an FSCTL asks for.
+/// Work for which an FSCTL asks.
 pub(super) enum Ask {
     Volume(Operation, Detail),
     /// Nothing: the answer is known.

@@ -8,8 +8,9 @@ use types::NtStatus;
 use volume::backend::Backend;
 use zerocopy::IntoBytes;
 
-/// Answers what was negotiated, for the client to compare with what it was told: the answer is signed. `None`: what the client says that
-/// it sent differs from what came, so that someone stood between, or it has no room for the answer; the connection has to end.
+/// Answers the results of negotiation, signed, for the client to compare with those that it received.
+/// `None`: the request that the client repeats differs from the one that came, so there is a man in the
+/// middle; or the client has no space for the answer. Then the connection has to end.
 pub(super) fn answer<B: Backend, D: Directory>(
     state: &State<B, D>,
     context: &Context,

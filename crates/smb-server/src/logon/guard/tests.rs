@@ -148,7 +148,8 @@ fn neighbours_of_one_who_guesses_log_on_as_ever() {
         world.guess("anna", "10.0.0.1");
         assert_eq!(world.log_on("bob", "10.0.0.1"), SOON);
     }
-    // But for one who is guessed at behind his own address, as he cannot be told from who guesses.
+    // Except for a user whose password is guessed from his own address, as he cannot be told from the
+    // guesser.
     let mut seen = 0;
     for _ in 0..300 {
         seen += u32::from(world.guess("bob", "10.0.0.1") == SOON);
@@ -167,7 +168,7 @@ fn a_logon_within_a_session_of_its_own_user_does_not_pay_for_its_address() {
     // Nor for those who guess at the user there.
     world.guess_often(30, |_| "dave".into(), "10.0.0.1");
     assert_eq!(world.end(anew.clone(), Outcome::Right), SOON);
-    // Whoever holds a session of a user does not guess that user's password in it faster.
+    // The holder of a user's session does not guess that user's password in it faster.
     let seen = (0..300).filter(|_| world.end(anew.clone(), Outcome::Wrong) == SOON).count();
     assert_eq!(seen, OF_OWN_SESSION.free as usize);
 }

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use types::Monotonic;
 
-/// How often connections are looked at that hold memory or have answers waiting.
+/// Pause between checks of connections that hold memory or have answers waiting.
 const SWEEP: Duration = Duration::from_secs(1);
-/// Connections with few receives that are looked at when another one ends.
+/// Connections with few receives that are served when another one ends.
 const LENT_AT_ONCE: usize = 16;
 /// Payload that is on its way and is not counted: as much as a socket's buffer takes of a TCP client's, without anybody counting it.
 const UNCOUNTED_BYTES: usize = 64 << 10;
@@ -65,7 +65,8 @@ impl<V: Verbs> SmbDirect<V> {
         self.memory.held_bytes()
     }
 
-    /// Counts the bytes of answers that wait for the peer, and of payload that is fetched from it, but for the few that are always on their way.
+    /// Counts the bytes of answers that wait for the peer, and of payload that is fetched from it, except
+    /// for the few that are always on their way.
     #[inline]
     pub fn unsent_bytes(&mut self, connection: QueuePairId) -> usize {
         let Some(peer) = self.peers.get_mut(connection) else { return 0 };
@@ -186,7 +187,8 @@ impl<V: Verbs> SmbDirect<V> {
         }
     }
 
-    /// Gives up peers that do not end what they began, or do not take what waits for them. Nobody is looked at who holds nothing.
+    /// Gives up peers that do not end what they began, or do not take what waits for them. Peers that hold
+    /// nothing are not checked.
     pub(super) fn sweep_if_due(&mut self) {
         let now = self.now;
         if self.sweep_at.is_none_or(|at| at > now) {

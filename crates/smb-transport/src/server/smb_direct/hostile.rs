@@ -1,4 +1,4 @@
-//! A peer that breaks the rules of SMB Direct: its connection ends, nothing it held stays, and the connection beside it goes on.
+//! A peer that breaks the rules of SMB Direct: its connection ends, nothing it held stays, and the connection beside it continues.
 
 use super::tests::{Bench, pattern};
 use super::{SmbDirectEvent, SmbDirectLimits};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use sys::{Buf, Payload};
 use types::NtStatus;
 
-/// A negotiated connection of which nothing but what the test says is sent.
+/// A negotiated connection on which nothing is sent except by the test.
 fn negotiated(bench: &mut Bench) -> QueuePairId {
     let pair = bench.connect();
     for _ in 0..300 {
@@ -47,7 +47,7 @@ fn transfer(granted: u16, remaining_bytes: u32, data: &[u8]) -> Vec<u8> {
     [&header[..len], data].concat()
 }
 
-/// Lets a peer say something; wants its connection closed, everything of it given back, and the other to go on.
+/// Lets a peer say something; wants its connection closed, everything of it given back, and the other to continue.
 fn ends_it(name: &str, act: impl FnOnce(&mut Bench, QueuePairId)) {
     let mut bench = Bench::new();
     let pair = negotiated(&mut bench);
@@ -71,7 +71,7 @@ fn goes_on(bench: &mut Bench) {
 
 #[test]
 fn transfers_without_a_credit() {
-    // It grants none, so that it is granted none beyond those of the negotiation.
+    // The client grants no credits, so it is granted none beyond those of the negotiation.
     ends_it("credit underflow", |bench, pair| {
         for _ in 0..300 {
             say(bench, pair, &transfer(0, 0, &[]));
@@ -208,7 +208,7 @@ fn a_peer_that_says_much_and_takes_no_answer() {
     bench.until("message", |bench| bench.server_messages().len() == 1);
     bench.server.send(connection, Payload::from(Buf::from(&pattern(500_000)[..])), None);
     assert!(bench.server.unsent_bytes(connection) > 400_000, "it has a credit for 8 KiB of them");
-    // It lives, and grants nothing: nothing that it says may begin its time anew.
+    // The client sends, but grants nothing: none of its messages may restart its timeout.
     let mut said = 0;
     while !bench.lost.contains(&pair) {
         let before = said;

@@ -3,7 +3,8 @@
 use crate::server::memory::{Loan, PartyId};
 use types::Monotonic;
 
-/// A peer that moves less of what waits for it within [`super::SmbDirectLimits::stall`] does nothing for it.
+/// A peer that moves fewer of the bytes that wait for it within [`super::SmbDirectLimits::stall`]
+/// counts as idle.
 const MOVED_BYTES_LEAST: u64 = 128 << 10;
 
 /// Something waits for a peer: answers that it is to take, or payload that it is to give.
@@ -41,7 +42,7 @@ pub(super) struct Kept {
     pub unread: Option<Backlog>,
     /// Of reads of the peer's memory.
     pub ungiven: Option<Backlog>,
-    /// In the list of those that the sweep looks at.
+    /// Whether it is in the list that the sweep checks.
     pub is_watched: bool,
 }
 

@@ -1,9 +1,11 @@
 //! SMB Direct, the accepting side: RDMA connections in, whole messages and remote payload out.
 //!
-//! Owns the MS-SMBD state of each RDMA connection, the registrations that reads of a client's memory fill, the order in which messages
-//! and payload leave, counters and traces. An RDMA Write queued before a message is placed before the message is delivered. Promises:
-//! there are never more reads of a peer's memory than the peer serves at a time, and the next goes out as soon as one of them ends;
-//! registrations of a lost connection end; the bytes that wait for a peer are bounded. Never looks into a message.
+//! Owns the MS-SMBD state of each RDMA connection, the registrations that reads of a client's memory
+//! fill, the order in which messages and payload leave, counters and traces. An RDMA Write queued
+//! before a message is placed before the message is delivered. Promises: there are never more reads of
+//! a peer's memory than the peer serves at a time, and the next goes out as soon as one of them ends;
+//! registrations of a lost connection end; the bytes that wait for a peer are bounded. Never reads a
+//! message.
 
 mod bounds;
 mod counters;
@@ -84,7 +86,7 @@ pub struct SmbDirectLimits {
     pub guest_message_time: Duration,
     /// The same on any other connection. A message has 1 MiB at most.
     pub message_time: Duration,
-    /// Within which a peer takes some of what waits for it.
+    /// Time within which a peer takes some of the bytes that wait for it.
     pub stall: Duration,
 }
 
@@ -127,7 +129,7 @@ pub struct SmbDirect<V> {
     memory: Memories<QueuePairId>,
     /// Scratch of [`Self::count_transfers`].
     unfinished: Vec<(QueuePairId, usize)>,
-    /// Connections that hold memory or have something waiting for them, and when they are looked at next.
+    /// Connections that hold memory or have something waiting for them, to be checked by the sweep.
     watched: Vec<QueuePairId>,
     sweep_at: Option<Monotonic>,
     /// Members' connections that were not lent the memory of their receives; some have ended.
@@ -226,7 +228,8 @@ impl<V: Verbs> SmbDirect<V> {
         open.or_else(closed)
     }
 
-    /// Says whether the connection takes more to send. After a no, [`SmbDirectEvent::Room`] tells when it does.
+    /// Says whether the connection takes more to send. After a no, [`SmbDirectEvent::Room`] reports when it
+    /// does.
     pub fn has_room(&mut self, connection: QueuePairId) -> bool {
         let Some(peer) = self.peers.get_mut(connection) else { return true };
         peer.blocked = peer.unsent() >= self.limits.unsent_bytes_max;
@@ -500,7 +503,7 @@ impl<V: Verbs> SmbDirect<V> {
                 if peer.smbd.is_closed() {
                     peer.touch(connection, &mut self.touched);
                 }
-                // Half of the limit, so that room comes in large pieces.
+                // Half of the limit, so that space comes in large pieces.
                 if peer.blocked && peer.unsent() <= self.limits.unsent_bytes_max / 2 {
                     peer.blocked = false;
                     self.out.push(SmbDirectEvent::Room { connection });
@@ -570,12 +573,12 @@ impl<V: Verbs> SmbDirect<V> {
         'events: while let Some(event) = peer.smbd.poll_event() {
             match event {
                 smbdirect::Event::PostReceives(count) => {
-                    // The size that the peer was told, once it was; never less than a device's receives have.
+                    // The negotiated size, once there is one; never less than a device's receives have.
                     let told = if peer.smbd.is_established() { peer.smbd.receive_bytes_max() } else { 0 };
                     let receive_bytes = told.max(self.config.receive_bytes_max) as usize;
                     for _ in 0..count {
                         if self.verbs.post_receive(connection, WorkId(0), receive_bytes).is_err() {
-                            // It is closed; what came before is still heard.
+                            // The connection is closed; messages that came before are still delivered.
                             continue 'events;
                         }
                     }
@@ -619,7 +622,8 @@ impl<V: Verbs> SmbDirect<V> {
             }
         }
         if peer.smbd.is_closed() {
-            // It was refused by what was posted last: the connection ends when that has left ([`Self::completed`]).
+            // The last message posted refuses the peer: the connection ends when that has left
+            // ([`Self::completed`]).
             return self.watch(connection);
         }
         if peer.smbd.counters().stalls_send_credit > stalls {

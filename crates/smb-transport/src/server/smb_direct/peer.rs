@@ -1,4 +1,4 @@
-//! One RDMA connection of the server's: what is under way on it.
+//! One RDMA connection of the server's, and the work under way on it.
 
 use super::counters::{Counters, Own};
 use super::kept::Kept;
@@ -28,9 +28,9 @@ pub(super) struct Peer {
     pub opened: bool,
     /// Somebody has logged on.
     pub is_member: bool,
-    /// Its receives take no memory before messages come.
+    /// Whether its receives take no memory before messages come.
     pub on_demand: bool,
-    /// Too much of it is in work.
+    /// Whether too much of it is in work.
     pub is_throttled: bool,
     pub budget: Option<ReadBudget>,
     pub readings: Vec<Reading>,
@@ -42,9 +42,9 @@ pub(super) struct Peer {
     pub unsent_bytes: usize,
     /// Given to the provider and sent, since the connection began.
     pub sent_bytes: u64,
-    /// Its memory and time.
+    /// Account of its memory and time.
     pub kept: Kept,
-    /// The owner waits for room.
+    /// The owner waits for space.
     pub blocked: bool,
     pub own: Own,
     /// The last turns that brought completions: (receives, others).
@@ -92,7 +92,7 @@ impl Peer {
         WorkId(self.next_work - 1)
     }
 
-    /// Posts a Send; `false` if the connection has ended, of which an event tells.
+    /// Posts a Send; `false` if the connection has ended, which an event reports.
     pub fn post(
         &mut self,
         verbs: &mut impl Verbs,

@@ -9,7 +9,8 @@ use types::Monotonic;
 /// Events that are kept of a connection.
 pub const EVENTS_MAX: usize = 256;
 
-/// The kinds of events. Lengths are bytes. A value owns nothing, so that a newer event takes its place without a look at it.
+/// Kinds of events. Lengths are bytes. A value owns nothing, so that a newer event overwrites it at no
+/// cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// An MPA request, or one of the connection manager.
@@ -67,7 +68,7 @@ pub enum What {
     Keepalive,
     /// The peer is kept short of credits, or that ended.
     Throttled(bool),
-    /// Its messages would take more memory than its share: the connection ends.
+    /// The peer's messages would take more memory than its share: the connection ends.
     OverShare {
         len: usize,
     },
@@ -112,12 +113,12 @@ impl Trace {
         }
     }
 
-    /// Keeps the reason why the connection ended, of which its last entry tells.
+    /// Keeps the reason why the connection ended, for its last entry.
     pub fn close(&mut self, reason: CloseReason) {
         self.closed = Some(reason);
     }
 
-    /// Tells an entry in words.
+    /// Describes an entry in words.
     pub fn tell(&self, entry: &Entry) -> String {
         match (entry.what, &self.closed) {
             (What::Closed, Some(reason)) => format!("closed: {reason}"),

@@ -43,14 +43,14 @@ impl Taking {
         Self { since: now, bytes: 0, is_behind: false }
     }
 
-    /// The socket has no room for what follows.
+    /// Notes that the socket has no space for the next bytes.
     pub(super) fn wait(&mut self, now: Monotonic) {
         if !self.is_behind {
             *self = Self { is_behind: true, ..Self::new(now) };
         }
     }
 
-    /// The socket took so many bytes.
+    /// The socket took this many bytes.
     pub(super) fn take(&mut self, bytes: usize, pace_bytes: u64, now: Monotonic) {
         self.bytes += bytes as u64;
         if self.bytes >= pace_bytes {
@@ -64,7 +64,7 @@ impl Taking {
     }
 }
 
-/// Counts of connections that were turned away since the log last told of them.
+/// Counts of connections that were turned away since the last line in the log.
 #[derive(Debug, Default)]
 pub(super) struct TurnedAway {
     pub(super) evicted: u64,

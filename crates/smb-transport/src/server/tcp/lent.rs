@@ -1,8 +1,9 @@
 //! Memory that was lent to the kernel and that clients have not acknowledged: counted, bounded, and not lent for ever.
 //!
-//! A client that reads nothing leaves what was sent to it in the socket, and pages that left by reference with it. While too much is so held,
-//! or too much by one connection, bytes are copied instead. A connection of which nothing was acknowledged for long ends, and the kernel
-//! forgets what it has of it. Loopback is different: bytes count as acknowledged when they lie in the receiver's own queue, which bounds them.
+//! A client that reads nothing leaves sent bytes in the socket, and pages that left by reference with
+//! them. While too much is held that way, or too much by one connection, bytes are copied instead. A
+//! connection without acknowledgements for long ends, and the kernel forgets its bytes. Loopback is
+//! different: bytes count as acknowledged when they lie in the receiver's own queue, which bounds them.
 
 use std::io;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use sys::Payload;
 use sys::driver::{self, Descriptor, Lender};
 use types::Monotonic;
 
-/// A piece that is lent has at least so many bytes, and is held as a whole until its last byte is acknowledged.
+/// A piece that is lent has at least this many bytes, and is held as a whole until its last byte is acknowledged.
 const HELD_BYTES_LEAST: u64 = 64 << 10;
 
 /// Memory that left one connection by reference.
@@ -75,7 +76,7 @@ impl LentMemory {
 
     /// Counts anew what a connection holds, which is no more than `bytes_max`.
     fn look(&mut self, lent: &mut Lent, socket: &Descriptor, bytes_max: u64) {
-        // A socket that does not tell is one that is gone.
+        // A socket that cannot say is gone.
         let held_bytes = match driver::unacknowledged_bytes(socket).unwrap_or(0).min(bytes_max) {
             0 => 0,
             bytes => bytes.max(HELD_BYTES_LEAST),
@@ -84,8 +85,8 @@ impl LentMemory {
         lent.held_bytes = held_bytes;
     }
 
-    /// Looks at a connection now and then. Whether it has held something for longer than `patience` without acknowledging `pace_bytes`: a
-    /// client that takes a byte now and then would hold it for ever.
+    /// Checks a connection now and then. Returns whether it has held something for longer than `patience`
+    /// without acknowledging `pace_bytes`: a client that takes a byte now and then would hold it for ever.
     pub(super) fn is_stuck(
         &mut self,
         lent: &mut Lent,

@@ -1,9 +1,11 @@
 //! Listeners and byte streams on the owner's loop, messages in and out.
 //!
-//! Owns the sockets, the received part of each message, and the messages queued to be sent. Promises: a slow or stuck client delays
-//! nobody else. The bytes queued to a client are bounded, since a client that does not read is not read from. The memory of unfinished
-//! messages is bounded in all and for each client, so that nobody starves others ([`super::memory`]). A connection whose message does not go
-//! on ends; a client that connects and says nothing makes room for others ([`bounds`]). Never looks into a message.
+//! Owns the sockets, the received part of each message, and the messages queued to be sent. Promises: a
+//! slow or stuck client delays nobody else. The bytes queued to a client are bounded, since nothing is
+//! received from a client that does not read. The memory of unfinished messages is bounded in all and
+//! for each client, so that nobody starves others ([`super::memory`]). A connection whose message makes
+//! no progress ends; a client that connects and sends nothing makes room for others ([`bounds`]). Never
+//! reads a message.
 
 mod bounds;
 mod lent;
@@ -150,7 +152,7 @@ struct Connection {
     framing: Framing,
     receiving: Receiving,
     sending: bool,
-    /// Waits for room in the socket, to be sent by reference; counted in `sending_bytes`.
+    /// Waits for space in the socket, to be sent by reference; counted in `sending_bytes`.
     unsent: Option<Payload>,
     lent: Lent,
     queue: VecDeque<(MessageLength, Payload)>,
@@ -161,7 +163,7 @@ struct Connection {
     loan: Option<Loan>,
     /// Of the same memory: messages that came whole and that the service does not want yet.
     held: Option<Loan>,
-    /// It waits for such memory.
+    /// Place among the connections that wait for such memory.
     waiting: Option<Waiting>,
     /// A message for which memory was lent came whole.
     has_brought_large: bool,
@@ -441,7 +443,7 @@ impl Tcp {
             sent: Taking::new(self.now),
         });
         self.events.push(TcpEvent::Opened { connection: id, peer, local });
-        // Without a buffer, until it says something.
+        // Without a buffer, until bytes come.
         self.await_bytes(id);
     }
 
@@ -478,7 +480,7 @@ impl Tcp {
                     if !self.cut(id, into, within, &beyond[..count - within]) {
                         return;
                     }
-                    // If less came than there was room for, there is no more yet.
+                    // If less came than there was space for, there is no more yet.
                     goes_on = full && self.connection(id).is_some_and(|entry| entry.framing.is_large());
                 }
                 Err(error) => return self.shut(id, CloseReason::Network(error.kind())),
@@ -592,7 +594,7 @@ impl Tcp {
 
     /// Forgets a connection that is closed and has nothing in flight.
     fn finish(&mut self, id: ConnectionId) {
-        // Not by `connection`: what it has lent is counted beside it.
+        // Not by `connection`: its lent bytes are counted beside it.
         let Some(Some(entry)) = self.connections.get_mut(id.0 as u32 as usize) else { return };
         if entry.id != id {
             return;

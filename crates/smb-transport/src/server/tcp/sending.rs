@@ -1,4 +1,4 @@
-//! Messages on their way out: sent at once as far as the socket takes them, the rest when it has room.
+//! Messages on their way out: sent at once as far as the socket takes them, the rest when it has space.
 //!
 //! Large buffers that were sent often leave by reference ([`sys::driver::Lender`]). Bytes in flight then need no keeping, as with a copy, but
 //! are bounded ([`super::lent`]).
@@ -56,7 +56,7 @@ impl Tcp {
         self.lent.held_bytes
     }
 
-    /// Says why nothing leaves by reference, whatever is sent; `None`: what is large and was sent often does.
+    /// Returns why nothing at all leaves by reference; `None`: large payload that was sent often does.
     pub fn why_only_copies(&self) -> Option<&'static str> {
         self.lender.why_only_copies()
     }
@@ -78,7 +78,7 @@ impl Tcp {
             let Connection { lent, socket, .. } = entry;
             let taken = match self.lent.send_now(&mut self.lender, lent, socket, &data, now) {
                 Ok(taken) => taken,
-                // Some of it may have left: nothing that is sent now would be in step.
+                // A part may have left: anything sent now would be out of step.
                 Err(error) => return self.shut(id, CloseReason::Network(error.kind())),
             };
             if taken >= data.len() {
@@ -98,7 +98,7 @@ impl Tcp {
         self.all_sent(id);
     }
 
-    /// Leaves the rest of what is being sent to the loop, until the socket has room.
+    /// Leaves the rest of the payload to the loop, until the socket has space.
     fn send_when_writable(&mut self, id: ConnectionId, data: Payload) {
         let Some(entry) = self.connections[id.0 as u32 as usize].as_mut() else { return };
         let socket = entry.socket.clone();
@@ -149,7 +149,7 @@ impl Tcp {
         self.finish(id);
     }
 
-    /// Goes on when nothing is queued any more.
+    /// Continues when nothing is queued any more.
     fn all_sent(&mut self, id: ConnectionId) {
         match self.connection(id) {
             Some(entry) if entry.closing && entry.closed.is_none() => self.shut(id, CloseReason::Server),

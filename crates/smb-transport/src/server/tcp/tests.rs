@@ -363,7 +363,7 @@ fn a_client_that_says_much_and_reads_nothing_is_given_up() {
         server.tcp.send(id, Payload::from(Buf::from(&vec![0; 12 << 20][..])));
         server.tcp.flush(id);
         assert!(server.tcp.queued_bytes(id) > 0, "more than the sockets take");
-        // It is received from, and nothing that it says may make its time begin anew.
+        // The client's messages are received, but none of them may restart its timeout.
         let until = Instant::now() + Duration::from_secs(20);
         let mut is_given_up = false;
         while !is_given_up && Instant::now() < until {

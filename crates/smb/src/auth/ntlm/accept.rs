@@ -1,6 +1,6 @@
 //! The accepting side of NTLMv2 (MS-NLMP 3.2.5): NEGOTIATE in, CHALLENGE out, AUTHENTICATE in.
 //!
-//! Promises: NTProofStr is compared always, whatever the flags say; a MIC is demanded wherever the client's own proof
+//! Promises: NTProofStr is always compared, with any flags; a MIC is demanded if the client's own proof
 //! announces one; a wrong password and an unknown user take the same way.
 
 use super::Flags;
@@ -256,7 +256,7 @@ fn mic_is_right(
     equal(&*expected, mic)
 }
 
-/// Whether the client says in what it proved that a MIC is there (MS-NLMP 2.2.2.1, MsvAvFlags).
+/// Whether the client's proof says that a MIC is there (MS-NLMP 2.2.2.1, MsvAvFlags).
 fn announces_mic(pairs: &[(u16, &[u8])]) -> bool {
     value_of(pairs, av::FLAGS)
         .and_then(|value| value.first_chunk())

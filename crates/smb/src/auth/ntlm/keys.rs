@@ -10,7 +10,8 @@ use std::ops::Range;
 use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, Zeroizing};
 
-/// The NT hash of a password: what a server stores, and enough to log on. As secret as the password.
+/// The NT hash of a password: a server stores it, and it is enough to log on. As secret as the
+/// password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NtHash(Zeroizing<[u8; 16]>);
 
@@ -185,7 +186,7 @@ impl Way {
         checksum
     }
 
-    /// Completes a signature, and goes on to the next message.
+    /// Completes a signature, and advances to the next message.
     fn signature(&mut self, mut checksum: [u8; 8]) -> [u8; 16] {
         if self.seals_checksums {
             self.sealing.apply_keystream(&mut checksum);
@@ -223,7 +224,7 @@ impl MessageSecurity {
         sealed: Option<Range<usize>>,
     ) -> [u8; 16] {
         let way = &mut self.to_client;
-        // The signature is of what was there before it was encrypted.
+        // The signature is of the plain bytes.
         let checksum = way.checksum(&message[signed]);
         if let Some(sealed) = sealed {
             way.sealing.apply_keystream(&mut message[sealed]);

@@ -10,7 +10,7 @@ use types::FileTime;
 pub(super) const NOW: FileTime = FileTime(133_000_000_000_000_000);
 pub(super) const PASSWORD: &str = "Straße 17, näxt door";
 
-/// One user, "Ana", in whatever domain.
+/// One user, "Ana", in any domain.
 pub(super) struct OneUser;
 
 impl AccountLookup for OneUser {

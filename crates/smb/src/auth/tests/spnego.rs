@@ -1,4 +1,4 @@
-//! Framing: what other implementations send, and what nobody should.
+//! Framing: tokens that other implementations send, and some that nobody should.
 
 use super::*;
 use crate::auth::der::{Reader, element};

@@ -1,4 +1,4 @@
-//! Known answers published by Microsoft and NIST, and what must be refused.
+//! Known answers published by Microsoft and NIST, and inputs that must be refused.
 
 mod cipher;
 mod keys;

@@ -61,7 +61,8 @@ pub(super) fn call(
     Some(answer)
 }
 
-/// Operations that would change policy, accounts or rights, which the API alone does; `None`: it is none of them.
+/// Refuses operations that would change policy, accounts or rights: the API alone changes those.
+/// `None`: it is no such operation.
 fn refused_change(operation: u16, reader: &mut Reader<'_>) -> Option<Stub> {
     let mut out = Writer::default();
     match operation {
@@ -109,7 +110,7 @@ fn close(reader: &mut Reader<'_>, policies: &mut Handles) -> Result<Vec<u8>, Bad
     Ok(close_answer(policies, reader.handle()?, NtStatus::INVALID_HANDLE.0))
 }
 
-/// LsarOpenPolicy2 (MS-LSAD 3.1.4.4.1). The attributes are not looked at: everybody may translate names.
+/// LsarOpenPolicy2 (MS-LSAD 3.1.4.4.1). The attributes are ignored: everybody may translate names.
 fn open_policy(policies: &mut Handles) -> Vec<u8> {
     open_answer(policies, Object::Policy, NtStatus::INSUFFICIENT_RESOURCES.0)
 }
@@ -237,7 +238,7 @@ fn write_domain_index(out: &mut Writer, domain: Option<usize>) {
     out.u32(domain.and_then(|index| u32::try_from(index).ok()).unwrap_or(u32::MAX));
 }
 
-/// How many were translated, and what that means for all.
+/// Writes how many were translated, and the status that follows.
 fn write_verdict(out: &mut Writer, all: &[Translated]) {
     let mapped = all.iter().filter(|one| one.kind != AccountKind::Unknown).count();
     out.count(mapped);

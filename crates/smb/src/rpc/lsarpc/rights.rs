@@ -1,5 +1,6 @@
-//! Privileges, and the accounts that have them (MS-LSAD 3.1.4.5, 3.1.4.8), for reading. The table has what this server grants and nothing else: a
-//! right that Windows gives a group by default, and that changes nothing here, is not told.
+//! Privileges, and the accounts that have them (MS-LSAD 3.1.4.5, 3.1.4.8), for reading. The table has
+//! only what this server grants: a right that Windows gives a group by default, and that changes
+//! nothing here, is left out.
 
 use super::super::handles::{Handles, Object, open_answer};
 use super::super::ndr::{BadStub, Reader, Writer};
@@ -8,7 +9,7 @@ use types::{NtStatus, Sid};
 
 const MORE_ENTRIES: NtStatus = NtStatus(0x0000_0105);
 const NO_SUCH_PRIVILEGE: NtStatus = NtStatus(0xC000_0060);
-/// POLICY_MODE_NETWORK (MS-LSAD 2.2.1.2): what SeNetworkLogonRight is as a bit of system access.
+/// POLICY_MODE_NETWORK (MS-LSAD 2.2.1.2): SeNetworkLogonRight as a bit of system access.
 const MODE_NETWORK: u32 = 2;
 /// English (United States), which all display names are in.
 const LANGUAGE: u16 = 0x0409;
@@ -85,7 +86,7 @@ impl Account {
     }
 }
 
-/// Returns the privileges that lsarpc tells of an account, by their names.
+/// Returns the privileges of an account that lsarpc lists, by their names.
 pub fn privileges_told_of(sid: &Sid) -> &'static [&'static str] {
     Account::find(sid).map_or(&[], |account| account.privileges)
 }
@@ -100,7 +101,7 @@ fn status(out: Writer, status: NtStatus) -> Stub {
     Ok(out.into_stub())
 }
 
-/// LsarEnumeratePrivileges (MS-LSAD 3.1.4.8.1); the context of a client that goes on is a place in the table.
+/// LsarEnumeratePrivileges (MS-LSAD 3.1.4.8.1); the context of a client that continues is a place in the table.
 pub(super) fn enumerate(reader: &mut Reader<'_>) -> Stub {
     let from = reader.u32()? as usize;
     let bytes_max = reader.u32()? as usize;

@@ -104,7 +104,7 @@ pub(super) fn query(reader: &mut Reader<'_>, call: &Call<'_>) -> Stub {
     out.u64_alignment();
     match class {
         1 => {
-            // No length, no history and no complexity that would be told here; passwords never end.
+            // No length, no history and no complexity of passwords to report; passwords never expire.
             out.u16(0);
             out.u16(0);
             out.u32(0);
@@ -165,7 +165,8 @@ fn general(out: &mut Writer, call: &Call<'_>, domain: &Sid, name: &str, server: 
     }
 }
 
-/// SamrGetDomainPasswordInformation (MS-SAMR 3.1.5.13.4): rules that everybody may know before a logon, of which none is told.
+/// SamrGetDomainPasswordInformation (MS-SAMR 3.1.5.13.4): rules that everybody may know before a logon;
+/// there are none.
 pub(super) fn password_rules() -> Vec<u8> {
     refused(8, NtStatus::SUCCESS)
 }

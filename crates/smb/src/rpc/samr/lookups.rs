@@ -10,7 +10,7 @@ use super::{
 };
 use types::{NtStatus, Sid};
 
-/// Bytes of one list at most, whatever the client prefers.
+/// Most bytes of one list, even if the client asks for more.
 const LIST_BYTES_MAX: usize = 64 << 10;
 /// Bytes that one account takes in a list beside its names.
 const ENTRY_BYTES: usize = 64;
@@ -57,7 +57,7 @@ fn accounts(call: &Call<'_>, domain: &Sid) -> Vec<Account> {
     all
 }
 
-/// As many accounts as an answer of so many bytes holds; one always.
+/// As many accounts as an answer of this many bytes holds; one always.
 fn fitting(rest: &[Account], bytes_max: usize) -> &[Account] {
     let mut used = 0;
     let fits = |account: &&Account| {

@@ -68,7 +68,7 @@ pub(super) fn call(
     })
 }
 
-/// An answer of so many zero bytes and a status.
+/// An answer of this many zero bytes and a status.
 fn refused(zeros: usize, status: NtStatus) -> Vec<u8> {
     let mut out = Writer::default();
     out.bytes(&vec![0; zeros]);

@@ -117,7 +117,8 @@ fn write_all(out: &mut Writer, user: &UserEntry, rid: u32) {
     // Logon hours: always.
     out.u16(168);
     out.null();
-    // Bad passwords, logons, country, code page; then whether passwords are set, expired and private, which is not told.
+    // Bad passwords, logons, country, code page; then whether passwords are set, expired and private,
+    // which is left out.
     [0; 4].into_iter().for_each(|zero| out.u16(zero));
     out.bytes(&[0; 4]);
     texts.iter().for_each(|text| out.unicode_string_target(text));

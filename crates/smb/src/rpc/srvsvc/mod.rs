@@ -45,14 +45,14 @@ pub(super) fn call(
     Some(answer.map(Answer::from))
 }
 
-/// NetrServerSetInfo (MS-SRVS 3.1.4.18): what it would set is the configuration's.
+/// NetrServerSetInfo (MS-SRVS 3.1.4.18): its fields belong to the configuration.
 fn server_set_info(reader: &mut Reader<'_>, caller: &RpcCaller) -> Result<Answer, BadStub> {
     reader.optional_string()?;
     reader.u32()?;
     Ok(Answer::status(if caller.is_administrator { Win32::NOT_SUPPORTED } else { Win32::ACCESS_DENIED }))
 }
 
-/// NetrServerDiskEnum (MS-SRVS 3.1.4.19): volumes appear below one drive, as the paths of shares tell.
+/// NetrServerDiskEnum (MS-SRVS 3.1.4.19): volumes appear below one drive, as in the paths of shares.
 fn disk_enum(reader: &mut Reader<'_>, caller: &RpcCaller) -> Result<Vec<u8>, BadStub> {
     reader.optional_string()?;
     let level = reader.u32()?;

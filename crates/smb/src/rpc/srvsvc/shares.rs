@@ -1,4 +1,5 @@
-//! Shares (MS-SRVS 3.1.4.7 to 3.1.4.15): listed, told of, and for administrators made, changed and deleted.
+//! Shares (MS-SRVS 3.1.4.7 to 3.1.4.15): listed, described, and for administrators made, changed and
+//! deleted.
 
 use super::super::enumeration::{Enumeration, answer_of_level};
 use super::super::ndr::{BadStub, Reader, Writer};
@@ -119,7 +120,7 @@ pub(super) fn share_enum(
     reader.optional_string()?;
     let wanted = Enumeration::read(reader)?;
     let level = wanted.level;
-    // Sticky shares have no flags to be told (MS-SRVS 3.1.4.9).
+    // Sticky shares have no flags to report (MS-SRVS 3.1.4.9).
     let allowed =
         if is_sticky && level == 501 { Err(Win32::INVALID_LEVEL) } else { check_level(level, true, caller) };
     if let Err(status) = allowed {
@@ -262,7 +263,8 @@ impl Filled {
     }
 }
 
-/// The answer of an operation that has a pointer to the place of a wrong parameter, which is never told.
+/// The answer of an operation that has a pointer to the place of a wrong parameter, which is never
+/// filled.
 fn with_parameter(is_asked: bool, status: Option<Win32>) -> Vec<u8> {
     let mut out = Writer::default();
     out.pointer_if(is_asked);
@@ -283,7 +285,8 @@ struct Request {
 }
 
 impl Request {
-    /// Reads what follows the names; the inner error is the answer if it is refused whatever share it is about.
+    /// Reads the part behind the names; the inner error is the answer if the request is refused for any
+    /// share.
     fn read(reader: &mut Reader<'_>, caller: &RpcCaller) -> Result<Result<Self, Answer>, BadStub> {
         let filled = match Filled::read(reader)? {
             Ok(filled) => filled,
@@ -382,7 +385,7 @@ pub(super) fn file_security(
     reader.optional_string()?;
     let share = reader.optional_string()?.unwrap_or_default();
     let path = reader.string()?;
-    // SECURITY_INFORMATION: what is told is all of it.
+    // SECURITY_INFORMATION: the answer always has everything.
     reader.u32()?;
     let refuse = |status: Win32| {
         let mut out = Writer::default();

@@ -61,7 +61,7 @@ fn session_fixed(out: &mut Writer, level: u32, session: &SessionEntry) {
         out.u32(if session.is_guest { SESSION_GUEST } else { 0 });
     }
     if matches!(level, 2 | 502) {
-        // The client's kind of system, which SMB2 does not tell.
+        // The client's kind of system, which SMB2 does not carry.
         out.pointer();
     }
     if level == 502 {

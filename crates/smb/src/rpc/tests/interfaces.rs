@@ -47,7 +47,7 @@ fn users_groups_and_aliases_are_listed_in_their_domains() {
     let aliases = call(&mut pipe, &FILER, 15, &list(&own, 15));
     assert!(contains(&aliases, "drawers") && !contains(&aliases, "Administrators"));
     assert!(contains(&call(&mut pipe, &FILER, 11, &list(&own, 11)), "None"));
-    // One entry at a time: more are there, and the last one found is where it goes on.
+    // One entry at a time: more are there, and the last one found is where it continues.
     let first = call(&mut pipe, &FILER, 13, &[own.clone(), words(&[0, 0, 1])].concat());
     assert_eq!((first[..4].to_vec(), last_word(&first)), (words(&[1000]), 0x105));
     let second = call(&mut pipe, &FILER, 13, &[own, words(&[1000, 0, 1])].concat());

@@ -1,4 +1,4 @@
-//! Logons in pipes, signed and sealed calls, and what happens to those that were changed on the way.
+//! Logons in pipes, signed and sealed calls, and the fate of calls that were changed on the way.
 
 use super::*;
 use crate::auth::{Credentials, Initiator, InitiatorStep, MessageSecurity};

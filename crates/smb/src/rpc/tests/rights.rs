@@ -12,7 +12,7 @@ fn policy() -> (Pipe, Vec<u8>) {
     (pipe, handle)
 }
 
-/// One operation on the policy, with what follows the handle.
+/// One operation on the policy, with the bytes behind the handle.
 fn ask(operation: u16, rest: &[u8]) -> Vec<u8> {
     let (mut pipe, handle) = policy();
     call(&mut pipe, &FILER, operation, &[handle, rest.to_vec()].concat())

@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 use std::hint::black_box;
 
-/// Runs every request and response parser over `bytes`, and every accessor of what they return.
+/// Runs every request and response parser over `bytes`, and every accessor of the results.
 fn parse_everything(bytes: &[u8]) {
     let _ = black_box(split_compound(bytes));
     let _ = black_box(TransformHeader::parse(bytes));

@@ -2,14 +2,15 @@
 //!
 //! # How it works
 //!
-//! A step holds the region's exclusive lock from the first read to the end. It reads the copies, chooses for each block the right one
-//! ([`super::choosing`]), writes that where it differs, reads what was written and compares (I5):
+//! A step holds the region's exclusive lock from the first read to the end. It reads the copies,
+//! chooses the right one for each block ([`super::choosing`]), writes it to the copies that differ,
+//! reads the written blocks back and compares them (I5):
 //!
-//! | stage | sent | goes on when | to |
+//! | stage | sent | ends when | next |
 //! |---|---|---|---|
 //! | locking | nothing | the lock is granted | reading |
 //! | reading | a read of the region to each copy; once more around blocks that a store names as corrupt | all have answered | writing; reading again, if a block is missing and a copy was left out because its disk is away; the end, for a comparison |
-//! | writing | a write for each run of blocks that differ; before these, after a crash and if some copy takes several, one that gives the copies that are believed their stamps, so that they still are if the next crash comes between | all have answered | verifying; the end, if nothing differs |
+//! | writing | a write for each run of blocks that differ; before these, after a crash and if some copy takes several, one that stamps the trusted copies, so that they stay trusted after another crash in between | all have answered | verifying; the end, if nothing differs |
 //! | verifying | a read of the region to each disk that was written to | all have answered | the end |
 //!
 //! | purpose | read | written |
@@ -19,37 +20,44 @@
 //! | compare | all in-sync copies | nothing |
 //! | resync, build | the first in-sync copy (others if it is corrupt, if the chunk is of class `Append`, or if a copy is given up for the new one) and the target | the target, which does not count yet; in-sync copies if the target had the last intact one, or if all were read |
 //!
-//! A block without an intact copy that counts is taken from the disk that returns, if that has surely not missed it
-//! ([`super::absences`]). Any other is lost, and told. A copy in the making marks it as lost, so that reads of it, and of it alone, fail
-//! until it is written again. The copies that count stay as they are: a block that cannot be read now may be readable later.
+//! A block without an intact copy that counts is taken from the returning disk, if that has surely not
+//! missed it ([`super::absences`]). Any other block is lost, and reported. A copy in the making marks
+//! it as lost, so that reads of this block alone fail until it is written again. The copies that count
+//! stay as they are: a block that is unreadable now may be readable later.
 //!
-//! Reads of the volume that met a corrupt block, or that want the newest of blocks that prove themselves, wait for such a step and are
-//! answered with the blocks that it chose, whether or not the copies can be made whole. Such a read gives up its own lock when the step
-//! has its place in the queue.
+//! Reads of the volume that met a corrupt block, or that want the newest of blocks that prove
+//! themselves, wait for such a step. The blocks that it chose answer them, whether or not the copies
+//! can be made whole. Such a read gives up its own lock when the step has its place in the queue.
 //!
-//! # What may happen meanwhile
+//! # Concurrent events
 //!
-//! - **Writes of the volume to the same region** wait for the lock. Writes to other regions go on: a copy in the making is sent all of
-//!   them, since it is a mirror from before the first step on ([`super::resync`], [`super::building`]).
-//! - **Another job or read wants the same step**: it is not begun twice; all reads that wait for it are answered by it.
-//! - **The job that began it is given up**, or its disk leaves and comes back: the step goes on to its end. No job counts its result
-//!   then, since jobs know their steps by key. A copy that it filled does not count until a later job has been over all its regions.
-//! - **A copy comes to count, or leaves**: the step goes on with the copies that counted when the lock was granted. One that came to count
-//!   since is none of its concern: it was compared, and was sent every write. One that left ends its calls as `Gone`: the step fails, and the next one
-//!   is done with the copies that count then.
-//! - **The chunk is given back**: it is not before the step has ended, which uses the chunk. A step that finds it closing does nothing;
-//!   one with a target then fails, so that a copy which was not filled does not come to count.
-//! - **The coordinator dies**: nothing is recorded of a step. Overwrites leave each block old or new, a target does not count, and the
-//!   next opening finds by their epochs the regions that may differ (I10).
+//! - **Writes of the volume to the same region** wait for the lock. Writes to other regions continue: a
+//!   copy in the making gets all of them, since it is a mirror from before the first step on
+//!   ([`super::resync`], [`super::building`]).
+//! - **Another job or read wants the same step**: the step begins only once, and answers all reads that
+//!   wait for it.
+//! - **The job that began the step is given up**, or its disk leaves and comes back: the step continues
+//!   to its end. No job counts its result then, since jobs know their steps by key. A copy that it
+//!   filled does not count until a later job has gone over all its regions.
+//! - **A copy comes to count, or leaves**: the step continues with the copies that counted when the
+//!   lock was granted. A copy that came to count since was compared and got every write, so the step
+//!   leaves it alone. A copy that left ends its calls as `Gone`: the step fails, and the next one uses
+//!   the copies that count then.
+//! - **The chunk is given back**: only after the step, which uses the chunk, has ended. A step that
+//!   finds the chunk closing does nothing. With a target it fails, so that a copy that was not filled
+//!   does not come to count.
+//! - **The coordinator dies**: no record names the step. Overwrites leave each block old or new, a
+//!   target does not count, and the next opening finds by their epochs the regions that may differ
+//!   (I10).
 //!
-//! # What fails
+//! # Failures
 //!
-//! | what | then |
+//! | failure | consequence |
 //! |---|---|
-//! | a copy cannot be read: its disk is gone | the step fails: which copies count has changed, or will. The job that wanted it begins another. Reads that wait go back to the gate |
-//! | a write is refused | the step fails; in a reconciliation the disk has failed, since nothing of the region is served before its copies are equal |
-//! | a reconciliation's write finds no room on the disk's machine | the step fails, and the region waits: another step begins when the disk is asked again (D20) |
-//! | what was written does not read back | the step fails, the disk has lost a write; at the third region in a row it has failed |
+//! | a copy cannot be read: its disk is gone | the step fails, since the set of copies that count has changed or will. The job begins another step. Reads that wait go back to the gate |
+//! | a write is refused | the step fails; in a reconciliation the disk has failed, since the region is not served before its copies are equal |
+//! | a reconciliation's write finds no space on the disk's machine | the step fails, and the region waits: another step begins when the disk is asked again (D20) |
+//! | a written block does not read back | the step fails, the disk has lost a write; at the third region in a row it has failed |
 //! | a block has no intact copy | not a failure: the block is lost, the others are made equal |
 //!
 //! A repair that failed is noted ([`super::survey`]) and done again when all copies can be reached; reconciliations, resyncs and builds
@@ -74,16 +82,17 @@ use std::collections::BTreeMap;
 use store::api::StoreError;
 use types::{ChunkIndex, DiskId, Lba};
 
-/// A disk whose copies of this many regions, one after the other, were not what had just been written to them, keeps nothing. Losing one
-/// write is a fault that disks have and recover from; losing three in a row is not.
+/// Regions in a row of which a disk lost the write just before, after which it has failed. Disks
+/// recover from one lost write, and not from three in a row.
 const UNKEPT_MAX: u32 = 3;
 
-/// Invariant: at most one step of a purpose is under way for the same blocks, and each that is not waiting for its lock holds it.
+/// Invariant: at most one step of each purpose runs on the same blocks, and a step that does not wait
+/// for its lock holds it.
 #[derive(Default)]
 pub(super) struct Syncing {
     syncs: BTreeMap<SyncKey, Sync>,
     last: SyncKey,
-    /// Disks that did not have what had just been written to them, and how often since they last had.
+    /// Writes in a row that disks lost, by disk.
     unkept: BTreeMap<DiskId, u32>,
 }
 
@@ -111,7 +120,7 @@ impl Syncing {
         self.syncs.values().any(|sync| sync.chunk == index && fills(sync.purpose))
     }
 
-    /// Begins to make the region of `lba` equal; does nothing if that is under way.
+    /// Begins to make the region of `lba` equal, unless a step already does.
     pub fn start_sync(
         &mut self,
         index: ChunkIndex,
@@ -125,8 +134,9 @@ impl Syncing {
         }
     }
 
-    /// Returns the key of the step that makes the region of `lba` equal, and whether it is a new one: [`Self::enter_sync`] begins it.
-    /// Another job of the same purpose, since given up, may have left one under way: it serves as well.
+    /// Returns the key of the step that makes the region of `lba` equal, and whether it is new:
+    /// [`Self::enter_sync`] begins it. A running step of another job of the same purpose, since given up,
+    /// serves as well.
     pub fn prepare_sync(
         &mut self,
         index: ChunkIndex,
@@ -139,7 +149,7 @@ impl Syncing {
         self.prepare_part(index, first, geometry.rest_of_region(first), purpose, ground)
     }
 
-    /// Prepares the same for `blocks` blocks of one region, from `first` on.
+    /// Prepares a step for `blocks` blocks of one region, from `first` on.
     fn prepare_part(
         &mut self,
         index: ChunkIndex,
@@ -160,8 +170,9 @@ impl Syncing {
         (key, true)
     }
 
-    /// The read, which gives its lock and its chunk up afterwards, is answered with what the copies hold, compared: the whole region
-    /// of a block that is corrupt, the range alone of blocks that prove themselves.
+    /// Has a step compare the copies and answer the read, which gives up its lock and its chunk afterwards.
+    /// The step covers the whole region of a corrupt block, and only the read's range of blocks that prove
+    /// themselves.
     pub fn answer_by_sync(
         &mut self,
         operation: OperationKey,
@@ -205,14 +216,14 @@ impl Syncing {
         let few = purpose == Purpose::Reconcile && sources.len() < 2;
         let counts = target.is_some_and(|target| sources.contains(&target));
         if !mapped || sources.is_empty() || few || counts {
-            // A chunk that is given back still counts until that is done, and a crash may come before: a copy that was not
-            // filled must not count. One that counts was filled by another step.
+            // A chunk counts until it is given back, and a crash may come before: a copy that was not filled
+            // must not count. One that counts was filled by another step.
             sync.failed |= target.is_some() && state.is_some();
             return self.finish_sync(key, ground, operations);
         }
         let mut read = sources.clone();
         if sync.has_waiting() {
-            // A read that waits for an answer does not wait for a disk that is away, unless a block has no other intact copy.
+            // A read does not wait for a disk that is away, unless a block has no other intact copy.
             read.retain(|disk| ground.calls.is_open(*disk));
         }
         if target.is_some() && !reads_all_copies(purpose, ground.chunks.is_append(index)) {
@@ -244,8 +255,9 @@ impl Syncing {
         ground.call(owner, disk, Message::Read { lba, blocks: blocks as u32 });
     }
 
-    /// Takes the answer of a copy to a read that another one has answered. If it tells of bad blocks and still counts, the region is repaired, as
-    /// if it had won: the repair reads it anew, under the lock that this read has given back, and finds out what is true by now.
+    /// Takes the answer of a copy to a read that another one has answered. If the copy reports bad blocks
+    /// and still counts, the region is repaired, as if this answer had won: the repair reads the region
+    /// anew under the lock, and finds its present state.
     pub fn lost_answered(
         &mut self,
         LostRead { lba: Lba(lba), blocks }: LostRead,
@@ -308,7 +320,7 @@ impl Syncing {
         match (sync.progress(), sync.stage) {
             (Progress::Pending, _) => {}
             (Progress::Failed, _) => {
-                // Which copies count has changed, or will: this is done again later.
+                // The set of copies that count has changed or will: another step follows later.
                 sync.failed = true;
                 self.finish_sync(key, ground, operations);
             }
@@ -329,7 +341,8 @@ impl Syncing {
             sync.choose_blocks(operations.suspects.believed(chunk, geometry.region_in_chunk(sync.lba)));
         let unread = sync.unread();
         if !lost.is_empty() && !unread.is_empty() {
-            // A block that a disk which is just away has is not lost: only reads that wait for others are answered now.
+            // A block is not lost while a disk that is away has it: only reads of other blocks are answered
+            // now.
             for (operation, data) in sync.take_found() {
                 operations.finish_operation(operation, Ok(Some(data)), ground);
             }
@@ -347,8 +360,8 @@ impl Syncing {
             sync.failed = true;
             return self.finish_sync(key, ground, operations);
         }
-        // The last write to blocks that prove themselves may have been torn on every copy, if it was never acknowledged: only the
-        // volume can tell whether it needs them.
+        // A write to blocks that prove themselves may be torn on every copy if it was never acknowledged:
+        // only the volume knows whether it needs these blocks.
         if !lost.is_empty() && !append {
             ground.reports.emit(Event::Unrepairable { chunk, lbas: lost });
         }
@@ -379,7 +392,8 @@ impl Syncing {
     ) {
         let Some(sync) = self.syncs.get_mut(&key) else { return };
         sync.failed |= result.is_err();
-        // Nothing of the region is served before its copies are equal: one that refuses what others hold has failed, as with any write.
+        // The region is not served before its copies are equal. A disk that refuses blocks that others hold
+        // has failed, as with any write.
         if let Err(Failure::Store(error)) = result
             && sync.purpose == Purpose::Reconcile
         {
@@ -455,8 +469,8 @@ impl Syncing {
     }
 }
 
-/// Tells whether a new copy of the chunk is made from all others: when one of them alone cannot be trusted to have the last that was
-/// written, or when one of them is given up for it.
+/// Tells whether a new copy of the chunk is made from all others: if one of them alone may lack the
+/// last write, or if one is given up for the new copy.
 fn reads_all_copies(purpose: Purpose, append: bool) -> bool {
     let moves = matches!(purpose, Purpose::Build { moves: true, .. });
     append || moves && !Planted::MoveFromOneCopy.is_planted()
@@ -468,7 +482,7 @@ fn send_writes(key: SyncKey, purpose: Purpose, writes: Vec<(DiskId, Message)>, g
     }
 }
 
-/// Tells which disks have damaged blocks.
+/// Reports disks with damaged blocks.
 fn tell_damage(chunk: ChunkIndex, damage: Vec<Damage>, ground: &mut Ground) {
     for Damage { disk, corrupt, older } in damage {
         ground.reports.counters.corrupt_blocks += corrupt.len() as u64;
@@ -484,7 +498,7 @@ fn tell_damage(chunk: ChunkIndex, damage: Vec<Damage>, ground: &mut Ground) {
     }
 }
 
-/// Answers the reads that waited, or has them try again when the copies could not be read.
+/// Answers the reads that waited, or sends them back to the gate if the copies could not be read.
 fn answer_waiting(sync: &mut Sync, ground: &mut Ground, operations: &mut Operations) {
     for waiting in sync.take_waiting() {
         if !sync.has_chosen() {

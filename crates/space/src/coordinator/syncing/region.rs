@@ -1,4 +1,4 @@
-//! One step on one region: what was read of each copy, and what follows from it. Asks nobody.
+//! One step on one region: the blocks read from each copy, and the writes that follow. Sends nothing itself.
 
 use super::super::choosing::{Belief, Candidate, RegionCopy, choose, choose_after_crash};
 use super::super::keys::{OperationKey, Purpose};
@@ -18,12 +18,12 @@ enum Block {
     Corrupt,
 }
 
-/// What was read of one copy.
+/// The blocks read from one copy.
 struct Gather {
     blocks: Vec<Block>,
-    /// Reads that were not answered.
+    /// Reads without an answer yet.
     pending: u32,
-    /// The copy could not be read.
+    /// Whether the copy could not be read.
     gone: bool,
 }
 
@@ -36,7 +36,7 @@ impl Gather {
     }
 }
 
-/// A read of the volume that is answered with what a step chooses.
+/// A read of the volume that the blocks chosen by a step answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Waiting {
     pub operation: OperationKey,
@@ -52,15 +52,15 @@ pub(super) enum Stage {
     Verifying,
 }
 
-/// What one read of a copy gave.
+/// Result of one read of a copy.
 pub(super) enum Found {
     Blocks(Vec<Option<Candidate>>),
-    /// The store has these blocks corrupt, and gave none.
+    /// The store has these blocks corrupt, and returned no block.
     Corrupt(Vec<Lba>),
     Gone,
 }
 
-/// How far the reading of all copies is.
+/// Progress of reading all copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
     Pending,
@@ -68,53 +68,54 @@ pub(super) enum Progress {
     Complete,
 }
 
-/// Blocks of one disk that are not as they should be.
+/// Damaged blocks of one disk.
 pub(super) struct Damage {
     pub disk: DiskId,
     pub corrupt: Vec<Lba>,
-    /// Intact, and older than another copy.
+    /// Blocks that are intact, and older than another copy.
     pub older: Vec<Lba>,
 }
 
-/// Numbers of the changes by which copies are made equal.
+/// Numbers of the changes that make copies equal.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StepNumbers {
     pub others: ChangeNumber,
-    /// After a crash, of the copy that most is taken from: the later one.
+    /// After a crash, the later number, for the copy that most blocks are taken from.
     pub base: ChangeNumber,
 }
 
-/// Invariant: `winner` has a block as lost only if every copy in `sources` was read, and none has it intact.
+/// Invariant: a block of `winner` is lost only if every copy in `sources` was read, and none has it intact.
 pub(super) struct Sync {
     pub purpose: Purpose,
     pub chunk: ChunkIndex,
-    /// The chunk is of blocks that prove themselves.
+    /// Whether the chunk has blocks that prove themselves.
     append: bool,
     /// First block, counted from the start of the virtual disk.
     pub lba: u64,
     pub blocks: u64,
     /// The region, counted over the virtual disk.
     pub region: u64,
-    /// The chunk was there when the step began, which keeps it until it ends.
+    /// Whether the chunk existed when the step began. The step keeps it until it ends.
     pub uses_chunk: bool,
     pub stage: Stage,
-    /// In-sync copies, in the order in which they are believed.
+    /// In-sync copies, in the order of trust.
     sources: Vec<DiskId>,
     gathers: BTreeMap<DiskId, Gather>,
-    /// What every copy shall hold; none: no copy is intact.
+    /// The blocks that every copy is to hold. `None`: no copy is intact.
     winner: Vec<Option<Candidate>>,
-    /// After a crash: whose copy most of that is, and the copies that had changes under the last epoch.
+    /// After a crash: the copy that most of these blocks come from, and the copies with changes under the
+    /// last epoch.
     lead: Option<(DiskId, Vec<DiskId>)>,
-    /// Writes that were not answered.
+    /// Writes without an answer yet.
     writing: u32,
-    /// Writes that go when those have been.
+    /// Writes to send after those.
     later: Vec<(DiskId, Message)>,
     /// Blocks written, or in a comparison wrong, by disk.
     written: BTreeMap<DiskId, u64>,
-    /// The disk that returns had the last intact copy of some blocks.
+    /// Whether the returning disk had the last intact copy of some blocks.
     rescues: bool,
     waiting: Vec<Waiting>,
-    /// Disks that did not take what was written to them, and why.
+    /// Disks that refused a write, and their errors.
     refused: Vec<(DiskId, StoreError)>,
     pub compared: Comparison,
     /// Blocks without an intact copy, of a comparison.
@@ -149,7 +150,7 @@ impl Sync {
         }
     }
 
-    /// Goes on with these copies, which count: the lock is there.
+    /// Continues with these copies, which count, after the lock was granted.
     pub fn begin(&mut self, sources: Vec<DiskId>, append: bool) {
         debug_assert!(self.stage == Stage::Locking && !sources.is_empty());
         self.sources = sources;
@@ -160,12 +161,12 @@ impl Sync {
         self.append
     }
 
-    /// Whether something was, or may be, sent to the disk.
+    /// Whether the step has sent, or may send, requests to the disk.
     pub fn uses(&self, disk: DiskId) -> bool {
         self.sources.contains(&disk) || self.gathers.contains_key(&disk)
     }
 
-    /// Has the read be answered with what the step chooses.
+    /// Adds a read that the chosen blocks are to answer.
     pub fn add_waiting(&mut self, waiting: Waiting) {
         debug_assert!(waiting.lba >= self.lba && waiting.lba + waiting.blocks <= self.lba + self.blocks);
         self.waiting.push(waiting);
@@ -193,7 +194,8 @@ impl Sync {
         }
     }
 
-    /// Takes what a read of the disk's copy gave; returns the parts that are to be read once more, without the corrupt blocks between.
+    /// Takes the result of a read of the disk's copy. Returns the parts to read once more, without the
+    /// corrupt blocks between them.
     pub fn take_read(&mut self, disk: DiskId, start: u64, blocks: u64, found: Found) -> Vec<(u64, u64)> {
         let first = self.lba;
         let Some(gather) = self.gathers.get_mut(&disk) else { return Vec::new() };
@@ -229,7 +231,7 @@ impl Sync {
         if self.gathers.values().any(|gather| gather.gone) { Progress::Failed } else { Progress::Complete }
     }
 
-    /// Copies that count and were not read.
+    /// Returns copies that count and were not read.
     pub fn unread(&self) -> Vec<DiskId> {
         self.sources.iter().copied().filter(|disk| !self.gathers.contains_key(disk)).collect()
     }
@@ -241,7 +243,8 @@ impl Sync {
         for at in 0..self.blocks as usize {
             let good: Vec<&Candidate> = self.gathers.values().filter_map(|gather| gather.good(at)).collect();
             if self.append && good.is_empty() {
-                // Torn on all copies: it was never acknowledged, or the volume misses it and says so.
+                // Torn on all copies: the write was never acknowledged, or the volume misses the block and
+                // says so.
                 continue;
             }
             found.corrupt += (self.gathers.len() - good.len()) as u64;
@@ -261,8 +264,8 @@ impl Sync {
         self.compared = found;
     }
 
-    /// Chooses what every copy shall hold; returns the blocks that no copy has intact. `believed`: whose copies of the region are
-    /// believed after a crash.
+    /// Chooses the blocks that every copy is to hold, and returns those that no copy has intact.
+    /// `believed`: the order of trust in the copies after a crash.
     pub fn choose_blocks(&mut self, believed: Option<&Believed>) -> Vec<Lba> {
         let blocks = self.blocks as usize;
         let copies: Vec<Vec<Option<&Candidate>>> = self
@@ -286,7 +289,8 @@ impl Sync {
             (0..blocks).map(|at| choose(copies.iter().filter_map(|copy| copy[at])).cloned()).collect()
         };
         if self.append && self.purpose == Purpose::Reconcile && self.gave_all() {
-            // The crash tore them on every copy, so they were never acknowledged. A scrub would take them for damage of all disks.
+            // The crash tore these blocks on every copy, so they were never acknowledged. A scrub would
+            // report damage of all disks.
             self.winner
                 .iter_mut()
                 .for_each(|winner| *winner = winner.take().or_else(|| Some(Candidate::zeroes())));
@@ -299,8 +303,8 @@ impl Sync {
         self.sources.len() > 1 && self.sources.iter().all(|disk| self.gathers.contains_key(disk))
     }
 
-    /// Takes blocks without an intact copy that counts from the disk that returns, if it has not missed them; returns the
-    /// others, which are lost.
+    /// Takes blocks without an intact copy that counts from the returning disk, if it has not missed them.
+    /// Returns the others, which are lost.
     pub fn rescue(&mut self, lost: Vec<Lba>, has_not_missed: impl Fn(DiskId, u64) -> bool) -> Vec<Lba> {
         let Purpose::Resync(disk) = self.purpose else { return lost };
         let Some(gather) = self.gathers.get(&disk) else { return lost };
@@ -319,8 +323,8 @@ impl Sync {
         lost
     }
 
-    /// Says which disks have blocks that are corrupt, or intact and older than they should be: such a disk lost a write that it
-    /// acknowledged. A crash alone may leave a block that proves itself torn or old.
+    /// Returns the disks with corrupt blocks, or with intact ones that are too old because the disk lost an
+    /// acknowledged write. A crash alone may leave a block that proves itself torn or old.
     pub fn damage(&self) -> Vec<Damage> {
         let (append, crashed) = (self.append, self.purpose == Purpose::Reconcile);
         let read = self.gathers.iter().filter(|(disk, _)| self.sources.contains(disk));
@@ -342,10 +346,11 @@ impl Sync {
         damage.collect()
     }
 
-    /// Begins to write; returns what makes the copies equal, all of it changes of these numbers, or what goes before that
-    /// ([`Sync::begin_later`]): a copy that is written in several steps gets a late stamp with the first of them. If a crash came then, what the
-    /// others have would have been before its time. So the copies that had changes under the last epoch get a stamp first, the one that most is taken from
-    /// the later one, by a write of what they have.
+    /// Begins to write. Returns the writes that make the copies equal, as changes with these numbers, or
+    /// the stamps that go first ([`Sync::begin_later`]). A copy that takes several writes gets a late stamp
+    /// with the first of them, and after a crash at that point it would outrank the better copies. So the
+    /// copies with changes under the last epoch get a stamp first, by a write of a block that they have;
+    /// the copy that most blocks are taken from gets the later stamp.
     pub fn begin_writing(&mut self, volume: VolumeId, numbers: StepNumbers) -> Vec<(DiskId, Message)> {
         let target = self.purpose.target();
         let mut targets: Vec<DiskId> = target.into_iter().collect();
@@ -368,7 +373,7 @@ impl Sync {
         writes
     }
 
-    /// What goes when the stamps are durable.
+    /// Returns the writes to send once the stamps are durable.
     pub fn begin_later(&mut self) -> Vec<(DiskId, Message)> {
         let writes = std::mem::take(&mut self.later);
         self.writing = writes.len() as u32;
@@ -382,8 +387,8 @@ impl Sync {
         }
     }
 
-    /// Writes of one block each, as it is, which give the copies that had changes under the last epoch their stamps; none if the copy that most is
-    /// taken from has nothing written.
+    /// Returns unchanged writes of one block each that stamp the copies with changes under the last epoch;
+    /// none if the copy that most blocks are taken from has no written block.
     fn stamps(&self, volume: VolumeId, numbers: StepNumbers) -> Vec<(DiskId, Message)> {
         let Some((base, last)) = &self.lead else { return Vec::new() };
         let stamp = |disk: DiskId| {
@@ -402,7 +407,7 @@ impl Sync {
         std::iter::once(base).chain(others).filter_map(|disk| stamp(*disk)).collect()
     }
 
-    /// Adds the writes that make the disk's copy what it shall be. `fills`: it is a copy in the making.
+    /// Adds the writes that give the disk's copy the chosen blocks. `fills`: the copy is in the making.
     fn differences(
         &mut self,
         disk: DiskId,
@@ -436,7 +441,7 @@ impl Sync {
             };
             writes.push((disk, Message::Write { lba, class, data, checksums, number }));
         }
-        // It must not answer for what no copy that counts can answer for.
+        // A new copy must fail reads of blocks that no copy that counts has.
         let lost = |at: &u64| fills && self.winner[*at as usize].is_none();
         for (start, blocks) in runs((0..self.blocks).filter(lost), REGION_BLOCKS) {
             *self.written.entry(disk).or_default() += blocks;
@@ -452,7 +457,7 @@ impl Sync {
         self.writing == 0
     }
 
-    /// Notes that the disk does not take what other copies hold.
+    /// Notes that the disk refuses a write that other copies hold.
     pub fn refuse(&mut self, disk: DiskId, error: StoreError) {
         self.refused.push((disk, error));
     }
@@ -461,13 +466,13 @@ impl Sync {
         std::mem::take(&mut self.refused)
     }
 
-    /// Begins to read again what was written; returns the disks that it was written to.
+    /// Begins to read the written copies back; returns their disks.
     pub fn begin_verifying(&mut self) -> Vec<DiskId> {
         self.gathers.clear();
         self.written.keys().copied().collect()
     }
 
-    /// Returns the disks that hold what was written to them, and the disks that do not (I5).
+    /// Returns the disks that hold the chosen blocks, and the disks that do not (I5).
     pub fn compare_written(&self) -> (Vec<DiskId>, Vec<DiskId>) {
         let equal = |gather: &Gather| {
             self.winner.iter().enumerate().all(|(at, winner)| match winner {
@@ -490,7 +495,8 @@ impl Sync {
         !self.winner.is_empty()
     }
 
-    /// Takes the reads of which all blocks were found, with their data. The others wait until blocks are chosen once more.
+    /// Takes the reads all of whose blocks were found, with their data. The others wait until blocks are
+    /// chosen once more.
     pub fn take_found(&mut self) -> Vec<(OperationKey, Payload)> {
         let (mut found, mut others) = (Vec::new(), Vec::new());
         for waiting in self.take_waiting() {

@@ -1,7 +1,7 @@
 //! Sequential readers of one stream, and how far to read ahead of each.
 //!
 //! Owns positions only. Promises: a reader is recognised at its second read in order (at its first if that begins the stream), with
-//! several readers and requests that overtake each other a little; the distance doubles as long as the reader goes on. Never reads.
+//! several readers and requests that overtake each other a little; the distance doubles as long as the reader continues. Never reads.
 
 /// Readers told apart at once.
 const READERS_MAX: usize = 4;
@@ -24,8 +24,8 @@ struct Reader {
 pub struct Readers(Vec<Reader>);
 
 impl Readers {
-    /// Takes notice of a read of `from..to` in a stream of `last` blocks. What to read ahead of it, at most `window_max` blocks
-    /// from its end.
+    /// Records a read of `from..to` in a stream of `last` blocks. Returns the range to read ahead, at most
+    /// `window_max` blocks from the read's end.
     pub fn note(&mut self, from: u64, to: u64, last: u64, window_max: u64) -> Option<(u64, u64)> {
         let len = to.saturating_sub(from);
         let slack = 4 * len;
@@ -51,7 +51,7 @@ impl Readers {
         reader.ask(last, window_max)
     }
 
-    /// What was said to be read ahead by the last call of [`Readers::note`] was not, from `start` on.
+    /// Takes back the last answer of [`Readers::note`] from `start` on: those blocks are not read ahead.
     pub fn take_back(&mut self, start: u64) {
         if let Some(reader) = self.0.last_mut() {
             reader.ahead_end = reader.ahead_end.min(start);

@@ -22,8 +22,9 @@ pub enum CloneRefusal {
 }
 
 impl CloneRange {
-    /// How many bytes from the range's start can be shared, in streams with these ends: all of them, or, if the source ends in a block and the
-    /// target does not end with it, those of the whole blocks. What is left then, less than a block, can be copied.
+    /// Number of bytes from the range's start that can be shared, in streams with these ends: all of them,
+    /// or, if the source ends in a block and the target does not end with it, those of the whole blocks.
+    /// The rest, less than a block, can be copied.
     ///
     /// # Errors
     /// Offsets are multiples of the block, and so is the length unless the range ends at the source's end. Both ranges lie within their

@@ -1,4 +1,5 @@
-//! How much may wait to be written back: what is known to be written soon enough for the promise of five seconds.
+//! Bound on bytes that wait to be written back: as many as are known to be written within the promise
+//! of five seconds.
 //!
 //! Owns a measure of write-back's speed, taken while something is always being written. Never reads a clock.
 
@@ -6,8 +7,9 @@ use super::BLOCK;
 use ::types::Monotonic;
 use std::time::Duration;
 
-/// Bytes that may wait to be written while nothing is known of how fast they go. Once that is known: what goes in [`DRAIN_TIME`], which
-/// with the age at which write-back begins and the journal's delay makes five seconds; but at least this: the longest write.
+/// Bytes that may wait to be written while their speed is unknown. Once it is known: the bytes of
+/// [`DRAIN_TIME`], which with the age at which write-back begins and the journal's delay makes five
+/// seconds; but at least the longest write.
 const DIRTY_BYTES_UNMEASURED: u64 = 16 << 20;
 const DIRTY_BYTES_LEAST: u64 = 8 << 20;
 const DRAIN_TIME: Duration = Duration::from_secs(2);
@@ -34,7 +36,7 @@ impl Drain {
         (self.since, self.blocks, self.idle) = (now, 0, false);
     }
 
-    /// Tells how many bytes may wait, `most` at most.
+    /// Returns how many bytes may wait, at most `most`.
     pub fn bytes_max(&self, most: u64) -> u64 {
         match self.blocks_known {
             0 => DIRTY_BYTES_UNMEASURED.min(most),
@@ -52,7 +54,7 @@ impl Drain {
             if self.blocks_known == 0 {
                 self.blocks_known = found;
             } else if found > self.blocks_known || !self.idle {
-                // Few writes at a time tell how long they take, not how many could be written.
+                // With few writes at a time, the measured rate is a lower bound.
                 self.blocks_known = self.blocks_known.midpoint(found);
             }
             self.begin(now);

@@ -1,8 +1,8 @@
 //! When write-back begins: which streams are due, and when it is tried again after it failed.
 //!
-//! Promises: a stream with changes is on its way to the virtual disk [`DIRTY_DELAY`] after the first of them. What has no room among the
-//! jobs under way goes on as soon as one of them ends. After a failure the pauses grow, and the failure is told until everything is
-//! written.
+//! Promises: a stream with changes is on its way to the virtual disk [`DIRTY_DELAY`] after the first of
+//! them. A stream that finds no free job starts as soon as one ends. After a failure the pauses grow,
+//! and the failure is reported until everything is written.
 
 use ::types::Monotonic;
 use std::collections::{BTreeSet, VecDeque};
@@ -23,7 +23,7 @@ pub struct Overdue {
     pub slot: usize,
     /// Block before which all have one.
     pub from: u64,
-    /// Time at which they got due: what was written later is not older than that.
+    /// Time at which they got due: later writes are not older than that.
     pub since: Monotonic,
 }
 
@@ -55,7 +55,7 @@ impl Due {
         }
     }
 
-    /// When the oldest change is due. What is overdue waits for a job to end, not for a time.
+    /// Time at which the oldest change is due. Overdue streams wait for a job to end, not for a time.
     pub fn timeout(&self) -> Option<Monotonic> {
         self.queue.front().map(|(since, _)| since.after(DIRTY_DELAY))
     }
@@ -100,7 +100,7 @@ impl Due {
     }
 }
 
-/// What keeps changes from being written.
+/// Failure that keeps changes from being written.
 #[derive(Debug, Default)]
 pub struct Trouble {
     failure: Option<Failure>,
@@ -112,7 +112,7 @@ struct Failure {
     since: Monotonic,
     retry_at: Monotonic,
     pause: Duration,
-    /// It is being tried again, and nothing has failed so far.
+    /// A new try is under way and has not failed so far.
     trying: bool,
 }
 

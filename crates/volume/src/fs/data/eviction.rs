@@ -1,8 +1,9 @@
 //! Which cached blocks go first: two queues, so that one pass over a huge file does not push out what is used again and again.
 //!
-//! What comes into the cache is on probation. Used again there, it becomes protected; unused, it goes, and its name is kept for a
-//! while: what comes back under such a name is protected at once (the scheme is that of S3-FIFO). Probation is emptied first
-//! while it is larger than its share. Owns the order only; the blocks are the streams'.
+//! New blocks are on probation. Used again there, they become protected. Unused, they are evicted, and
+//! their name is kept for a while: blocks that come back under such a name are protected at once (the
+//! scheme is that of S3-FIFO). Probation is emptied first while it is larger than its share. Owns the
+//! order only; the blocks are the streams'.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -13,13 +14,14 @@ pub enum Queue {
     Protected,
 }
 
-/// Share of the cache that probation has at least, while the rest is protected: what is read ahead must live to be read.
+/// Share of the cache that probation has at least, while the rest is protected: blocks read ahead must
+/// live to be read.
 const PROBATION_DIVISOR: usize = 4;
 
-/// Segments that wait to be written passed in one queue, before the other is looked at.
+/// Segments that wait to be written passed in one queue, before the other is examined.
 const PASSED_MAX: usize = 64;
 
-/// Names that are remembered whatever the cache's size.
+/// Least number of names remembered, at any size of the cache.
 const NAMES_LEAST: usize = 1024;
 
 /// A segment by its stream's place and its first block.
@@ -32,10 +34,10 @@ pub struct Eviction {
     protected: VecDeque<Entry>,
     /// Memory on probation.
     probation_bytes: usize,
-    /// Names of what went from probation lately, oldest first.
+    /// Names of segments evicted from probation lately, oldest first.
     gone: VecDeque<u64>,
     names: HashSet<u64>,
-    /// Looked at in a row, all of which wait to be written.
+    /// Segments passed in a row, all of which wait to be written.
     passed: usize,
 }
 
@@ -67,20 +69,20 @@ impl Eviction {
         }
     }
 
-    /// What [`Eviction::next`] named waits to be written: its turn comes again.
+    /// Requeues the entry that [`Eviction::next`] named: it waits to be written.
     pub fn pass(&mut self, queue: Queue, entry: Entry) {
         self.passed += 1;
         self.push(queue, entry);
     }
 
-    /// What [`Eviction::next`] named was used again.
+    /// Protects the entry that [`Eviction::next`] named: it was used again.
     pub fn keep(&mut self, entry: Entry, probation_bytes: usize) {
         self.passed = 0;
         self.probation_bytes -= probation_bytes;
         self.push(Queue::Protected, entry);
     }
 
-    /// The next to look at, taken out of its queue, in a cache of `bytes_max`.
+    /// Takes the next segment to evict out of its queue, in a cache of `bytes_max`.
     pub fn next(&mut self, bytes_max: usize) -> Option<(Queue, Entry)> {
         let too_long = self.probation_bytes > bytes_max / PROBATION_DIVISOR;
         let turn = (self.passed / PASSED_MAX).is_multiple_of(2);
@@ -92,7 +94,8 @@ impl Eviction {
         }
     }
 
-    /// What [`Eviction::next`] named has left the cache. From probation its name is remembered.
+    /// Records that the entry that [`Eviction::next`] named was evicted. From probation its name is
+    /// remembered.
     pub fn gone(&mut self, queue: Queue, name: u64) {
         self.passed = 0;
         if queue == Queue::Probation && self.names.insert(name) {

@@ -102,7 +102,7 @@ pub fn map(
     Ok(out)
 }
 
-/// Maps at most `extents_max` extents of a range; also the block up to which it was looked at.
+/// Maps at most `extents_max` extents of a range; also returns the block at which it stopped.
 pub fn map_some(
     store: &mut Store,
     txn: &Transaction,

@@ -70,8 +70,8 @@ enum Parked {
 
 /// The contents of all streams.
 ///
-/// Each request is in one place until it is answered: parked, in a read job, or among the waiters. What misses is parked and runs again,
-/// in the order in which it came, when something woke it.
+/// Each request is in one place until it is answered: parked, in a read job, or among the waiters. A
+/// request that misses is parked, and runs again, in order of arrival, once woken.
 #[derive(Debug, Default)]
 pub struct Data {
     pub streams: Streams,

@@ -1,11 +1,13 @@
 //! How far one transaction may change a stream's map.
 //!
-//! A *piece* is a run of blocks that have one extent and one number of references: an extent of a clone may be of very many. What an
-//! operation has to look up, and what its transaction carries, grows with the pieces, and each may lie in a page of the tree of its own.
-//! So an operation on a range first asks here how much of it it may do at once. The answer ends before a piece that is not in memory,
-//! unless that is the first one. What is before is done, and stays done, and the operation goes on behind it: no page is needed twice.
+//! A *piece* is a run of blocks that have one extent and one number of references: an extent of a clone
+//! may be of very many. An operation's lookups, and its transaction, grow with the pieces, and each may
+//! lie in a page of the tree of its own. So an operation on a range first asks here how much of it it
+//! may do at once. The answer ends before a piece that is not in memory, unless that is the first one.
+//! The part before that is done, stays done, and the operation continues behind it: no page is needed
+//! twice.
 //!
-//! Pages that were looked at here stay in memory until the next poll, so that the change itself does not miss.
+//! Pages that were examined here stay in memory until the next poll, so that the change itself does not miss.
 
 use ::types::Lba;
 
@@ -18,10 +20,12 @@ use crate::planted::Planted;
 /// Extents behind one whose references are not in memory whose references are asked for, too.
 const EXTENTS_AHEAD: usize = 16;
 
-/// Finds the block up to which the first pieces of a range go, as far as they are in memory: at most `left`, which they are taken off.
+/// Finds the block up to which the first pieces of a range go, as far as they are in memory: at most
+/// `left` pieces, which are subtracted from it.
 ///
 /// # Errors
-/// `Miss` if not even the first one is: it is asked for. So is damage told of the first one only.
+/// `Miss` if not even the first one is in memory: its pages are asked for. Damage is reported of the
+/// first one only.
 pub fn reach(
     store: &mut Store,
     stream: StreamId,
@@ -123,7 +127,7 @@ pub fn grows(store: &mut Store, stream: StreamId, from: u64, to: u64) -> Result<
     Ok(within_one || is_shared(&first) || is_shared(&last))
 }
 
-/// What was reached before an error stays: `Ok` unless that is nothing.
+/// Keeps the progress made before an error: `Ok` unless there was none.
 fn keep(at: u64, began: u64, error: FsError) -> Result<u64, FsError> {
     if at == began || Planted::MissStartsOver.is_planted() { Err(error) } else { Ok(at) }
 }

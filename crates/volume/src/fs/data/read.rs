@@ -42,7 +42,7 @@ enum Part {
 /// A part to be read: its number, its place and its blocks.
 type Request = (usize, Lba, u32);
 
-/// Whose read it is.
+/// Reason for a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Why {
     Reader,
@@ -206,7 +206,7 @@ impl Reads {
         if why != Why::Writer
             && let Some(job) = being_fetched(&stream.fetching, &pieces)
         {
-            // They are on their way already: nothing is read twice.
+            // The blocks are being read already: nothing is read twice.
             if let (Some(read), Some(job)) = (read, self.jobs.get_mut(&job)) {
                 job.waiting.push(read);
             }
@@ -405,7 +405,7 @@ impl Reads {
     }
 }
 
-/// A job that brings some of what is missing.
+/// A job that brings some of the missing blocks.
 fn being_fetched(fetching: &[(u64, u64, u64)], pieces: &[(u64, Piece)]) -> Option<u64> {
     fetching.iter().find_map(|&(from, to, job)| {
         let missing = |piece: &Piece| matches!(*piece, Piece::Gap(start, end) if start < to && from < end);
@@ -468,7 +468,7 @@ impl ReadJob {
     }
 }
 
-/// Puts blocks that were read into the cache, but for those that are there already.
+/// Puts blocks that were read into the cache, except for those that are there already.
 fn cache_segment(slot: usize, block: u64, data: &Buf, read: bool, streams: &mut Streams) {
     let Some(stream) = streams.stream(slot) else { return };
     let mut gaps: SmallVec<[(u64, u64); 2]> = SmallVec::new();

@@ -22,7 +22,7 @@ const KEYS_AT_ONCE: usize = 1000;
 /// An orphan that copies were missing for is tried again after this time.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Orphans looked at in one go.
+/// Orphans examined in one go.
 const ORPHANS_AT_ONCE: usize = 16;
 
 /// Lookups of metadata with which the work of one poll ends: they take some milliseconds.
@@ -33,14 +33,14 @@ const FOUND_AT_ONCE: usize = 256;
 
 /// Files and streams that are being given back.
 ///
-/// Each is recorded as an orphan in the metadata, and stays so until all of it is gone: what a crash or damage interrupts is found at
-/// the next opening.
+/// Each is recorded as an orphan in the metadata until all of it is gone: if a crash or damage
+/// interrupts that, the next opening finds it.
 #[derive(Debug, Default)]
 pub struct Orphans {
     queue: VecDeque<StreamId>,
     /// Nothing is given back before then: copies were missing.
     retry_at: Option<Monotonic>,
-    /// Where the search at opening goes on.
+    /// Where the search at opening continues.
     search: Option<Key>,
     /// Lookups that this poll's work has taken.
     lookups: u32,
@@ -73,7 +73,7 @@ impl Orphans {
             if let Some(stream) = streams.stream(slot) {
                 stream.reclaimed = true;
                 stream.generation += 1;
-                // What was not published never will be.
+                // Growth that was not published never will be.
                 base.meta.quotas.keep_promise(stream.id, 0);
             }
         }
@@ -150,7 +150,8 @@ fn slots_of(orphan: StreamId, streams: &Streams) -> Vec<usize> {
     }
 }
 
-/// Deletes some of an orphan; whether all of it is gone. What is deleted stays so, whatever comes of the rest.
+/// Deletes some of an orphan; returns whether all of it is gone. A part deleted stays deleted if the
+/// rest fails.
 fn reclaim_step(orphan: StreamId, streams: &mut Streams, base: &mut Base) -> Result<bool, FsError> {
     let slots = slots_of(orphan, streams);
     for slot in &slots {
@@ -204,7 +205,7 @@ fn drop_extents(orphan: StreamId, txn: &mut Transaction, base: &mut Base) -> Res
                 extents::unmap(store, txn, stream, block, stop)?;
                 from = key::extent(stream, stop);
             }
-            // What is in the transaction is done; the rest comes when it is in memory.
+            // The transaction's part is done; the rest follows when its pages are in memory.
             Err(FsError::Miss) if !txn.is_empty() && !Planted::MissStartsOver.is_planted() => break,
             Err(error) => return Err(error),
         }

@@ -6,14 +6,14 @@ use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use sys::Buf;
 
-/// What is left of a segment is copied if it keeps at least this many times its length in memory.
+/// The rest of a segment is copied if its buffer keeps at least this many times its length in memory.
 const KEEPS_TOO_MUCH: usize = 16;
 
-/// What a segment's bytes are, compared with what is stored.
+/// State of a segment's bytes, compared with the stored ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SegmentState {
     Clean,
-    /// Newer than what is stored.
+    /// Newer than the stored bytes.
     Dirty,
     /// Being written by this job, unchanged since.
     Writing(u64),
@@ -26,13 +26,14 @@ pub struct Segment {
     pub state: SegmentState,
     /// Number of the last write in it.
     pub sequence: u64,
-    /// Dirty: number of the first write in it that is not stored. Later writes to the same blocks do not change what that one waits for.
+    /// Of a dirty segment, number of its first write that is not stored. Later writes to the same blocks do
+    /// not change the wait for that one.
     oldest: u64,
-    /// Memory that it came with, its part of it if it was cut.
+    /// Memory charged for it; of a part that was cut, its share.
     pub charge_bytes: usize,
     /// Blocks from its first one on that were read since it came; all, if it was written.
     read_blocks: u64,
-    /// Used again since it was last looked at.
+    /// Used again since eviction last came to it.
     touched: bool,
     /// The queue that knows it by its first block, if one does.
     queued: Option<Queue>,
@@ -43,8 +44,9 @@ impl Segment {
         (self.data.len() / BLOCK_BYTES) as u64
     }
 
-    /// Takes notice of a read of blocks counted from its first one, up to `to`. What goes on where the last read ended is part of
-    /// the same use: a segment that was read ahead is not used again by being read in pieces.
+    /// Records a read of blocks counted from the segment's first one, up to `to`. A read that continues the
+    /// last one is part of the same use: a segment that was read ahead is not used again by being read in
+    /// pieces.
     pub fn note_read(&mut self, to: u64) {
         if to <= self.read_blocks {
             self.touched = true;
@@ -54,27 +56,27 @@ impl Segment {
     }
 }
 
-/// What becomes of a segment whose turn to go has come.
+/// Outcome for a segment that eviction has reached.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Memory that it took, and the number of its last write.
     Gone { bytes: usize, sequence: u64 },
-    /// It was used again and is protected; this much of its memory was on probation before.
+    /// Used again and now protected; this much of its memory was on probation before.
     Kept { probation_bytes: usize },
-    /// It waits to be written.
+    /// Waits to be written.
     Busy,
     /// There is none, or another queue has it.
     Unknown,
 }
 
-/// What was taken out of the map.
+/// Segments taken out of the map.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Removed {
     /// Memory, all of it and that on probation.
     pub bytes: usize,
     pub probation_bytes: usize,
     pub dirty_blocks: u64,
-    /// Number of the first write in what was dirty.
+    /// Number of the first write in the dirty ones.
     oldest: Option<u64>,
     /// A rest that its queue has to learn of.
     pub rest: Option<(u64, Queue)>,
@@ -168,8 +170,9 @@ impl Segments {
         self.map.insert(start, segment);
     }
 
-    /// Puts a segment in place of whatever its range held, on its way to `queue`; `read`: its reader has it already. What was taken
-    /// out, and the queue that it is in, if that has to learn of it.
+    /// Puts a segment in place of the contents of its range, on its way to `queue`; `read`: its reader has
+    /// it already. Returns what was removed, the segment's queue, and whether that queue has to be told of
+    /// it.
     pub fn insert(
         &mut self,
         start: u64,
@@ -245,12 +248,12 @@ impl Segments {
         }
     }
 
-    /// Whether a range has data that is newer than what is stored, or on its way there.
+    /// Whether a range has data that is not stored yet, or on its way there.
     pub fn has_unstored(&self, from: u64, to: u64) -> bool {
         self.within(from, to).any(|(_, segment)| segment.state != SegmentState::Clean)
     }
 
-    /// The first block at or after `from` that is newer than what is stored.
+    /// The first block at or after `from` that is not stored yet.
     pub fn first_unstored(&self, from: u64) -> Option<u64> {
         let mut unstored =
             self.within(from, u64::MAX).filter(|(_, segment)| segment.state != SegmentState::Clean);
@@ -326,8 +329,9 @@ impl Segments {
         })
     }
 
-    /// What a job wrote and nobody changed since becomes clean, or dirty again. Blocks concerned. What was written over it meanwhile
-    /// stands for what the job had not stored.
+    /// Ends a job's writing: segments that nobody changed since become clean, or dirty again. Returns the
+    /// blocks concerned. A segment written over meanwhile stands for the blocks that the job had not
+    /// stored.
     pub fn end_writing(&mut self, from: u64, to: u64, job: u64, stored: bool) -> u64 {
         let mut blocks = 0;
         for start in self.overlapping(from, to) {
@@ -346,7 +350,8 @@ impl Segments {
     }
 }
 
-/// What a segment counts for in a budget of memory: what its buffer takes, as far as that is not shared with many others.
+/// Memory that a segment is charged with: that of its buffer, as far as the buffer is not shared with
+/// many others.
 fn charge_bytes(data: &Buf) -> usize {
     data.retained_bytes().clamp(data.len(), 2 * data.len())
 }

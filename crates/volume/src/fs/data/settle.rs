@@ -1,7 +1,9 @@
-//! Data that goes before something else: what was written to a file is stored and published before the file takes another name.
+//! Data that goes before something else: writes to a file are stored and published before the file
+//! takes another name.
 //!
-//! A rename is in the journal a second later at the latest, data only after some more. If the rename were first, a crash between the two
-//! would leave the name to a file without its data, and what had the name before would be gone. A plain write orders nothing.
+//! A rename is in the journal a second later at the latest, data only after some more. If the rename
+//! were first, a crash between the two would leave the name to a file without its data, and the file
+//! that had the name before would be gone. A plain write orders nothing.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,15 +15,16 @@ use super::writeback::Writeback;
 use crate::fs::base::Base;
 use crate::fs::types::{FileId, FsError};
 
-/// Who needs data to be stored waits at most this time while write-back fails; then the failure is the answer.
+/// Longest wait for data to be stored while write-back fails; then the failure is the answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A change that waits for a file's data.
 #[derive(Debug, Clone)]
 struct Settling {
-    /// Number of the last write that counts. What is written over one before that is stored counts for it.
+    /// Number of the last write that counts. A later write over one that is not yet stored counts for it.
     sequence: u64,
-    /// Ends of the file's streams, by their place. What is written behind later must not keep these ends from being published.
+    /// Ends of the file's streams, by their place. Later writes behind these ends must not keep them from
+    /// being published.
     ends: SmallVec<[(usize, u64); 1]>,
     /// Number of the retry at which it was asked about; a change that asks no more has been given up.
     asked: u64,
@@ -29,7 +32,7 @@ struct Settling {
 
 /// Files whose data something waits for.
 ///
-/// An entry remembers what was written when the wait began, so that a writer who goes on does not make it endless.
+/// An entry remembers what was written when the wait began, so that a writer who continues does not make it endless.
 #[derive(Debug, Default)]
 pub struct Settlings {
     files: HashMap<FileId, Settling>,

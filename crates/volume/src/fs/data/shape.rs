@@ -1,7 +1,8 @@
 //! Changes of a stream's shape: its end, its allocation, holes, shared blocks.
 //!
-//! All of them answer `Miss` while write-back jobs work in the range concerned, and start over. So they do when there is much to change:
-//! one call changes what one transaction may ([`pieces`]), which stays changed, and the next one the rest.
+//! All of them answer `Miss` while write-back jobs work in the range concerned, and start over. The
+//! same holds for large changes: one call changes as much as one transaction may ([`pieces`]), which
+//! stays changed, and the next one the rest.
 
 use ::types::{FileTime, Lba, attribute};
 use sys::Payload;
@@ -23,7 +24,7 @@ use crate::planted::Planted;
 /// Extents of which one transaction fills the holes between.
 const EXTENTS_AT_ONCE: usize = 1000;
 
-/// Extents that one question about allocated ranges looks at.
+/// Extents examined for one query of allocated ranges.
 const EXTENTS_LISTED_MAX: usize = 16_384;
 
 /// Blocks that one transaction allocates at most.
@@ -66,10 +67,11 @@ impl Editor<'_> {
         Ok(())
     }
 
-    /// Cuts a stream off at `end`, which is its own end at most, with all that is allocated behind that.
+    /// Cuts a stream off at `end`, at most its own end, with everything allocated behind that.
     ///
-    /// The first transaction sets the end, so that nobody sees another one between, a crash included. If the map has very many pieces, that
-    /// transaction and those after it take pieces from the map's end.
+    /// The first transaction sets the end, so that nobody sees another one in between, not even after a
+    /// crash. If the map has very many pieces, that transaction and those after it take pieces from the
+    /// map's end.
     ///
     /// # Errors
     /// `Miss` until all is given back.
@@ -98,8 +100,9 @@ impl Editor<'_> {
         if all { Ok(()) } else { self.base.agenda.go_on_later() }
     }
 
-    /// Sees to it that there is room for the parts that are left if a range is taken out of the middle of what is mapped: however often that is
-    /// done on a full volume, checkpoints find their pages, and all can be removed.
+    /// Makes sure that there is space for the parts left when a range is taken out of the middle of a
+    /// mapped one: even if that happens often on a full volume, checkpoints find their pages, and
+    /// everything can be removed.
     ///
     /// # Errors
     /// Those of changes that grow.
@@ -152,7 +155,7 @@ impl Editor<'_> {
         let blocks = bytes.div_ceil(BLOCK);
         self.streams.quiesce(slot, 0, u64::MAX)?;
         let Some(stream) = self.streams.stream(slot) else { return Err(FsError::NotFound) };
-        // The least that is needed: what is allocated may lie behind.
+        // The least that is needed: allocated blocks may lie behind.
         let needed = blocks.saturating_sub(stream.allocated_blocks);
         let whole_before = if stream.whole.0 == stream.generation { stream.whole.1.min(blocks) } else { 0 };
         if needed > self.base.available_blocks(self.unstored()) {
@@ -179,7 +182,7 @@ impl Editor<'_> {
             return self.base.agenda.go_on_later();
         }
         let added = self.allocate(slot, id, &mapping)?;
-        // What is done stays.
+        // Blocks allocated so far stay allocated.
         if added < needed || stop < blocks { self.base.agenda.go_on_later() } else { Ok(()) }
     }
 

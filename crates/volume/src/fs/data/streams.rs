@@ -21,13 +21,13 @@ use crate::fs::types::{FileId, FsError, StreamId};
 /// Streams kept in memory before idle ones are forgotten.
 const STREAMS_MAX: usize = 65_536;
 
-/// Streams looked at in one go, once there are more.
+/// Streams examined in one go, once there are more.
 const STREAMS_AT_ONCE: usize = 64;
 
 /// Memory of a stream with a few blocks, beside the blocks, in bytes, about.
 const STREAM_BYTES: usize = 1536;
 
-/// Segments looked at in one go when room is made in the cache.
+/// Segments examined in one go when space is made in the cache.
 const EVICTED_AT_ONCE: usize = 4096;
 
 /// Whether written blocks are mapped behind a stream's end.
@@ -59,7 +59,7 @@ pub struct Stream {
     pub goal: Option<(u64, Lba)>,
     /// Ticket of the last transaction that changed its map or its sizes.
     pub ticket: u64,
-    /// Grows with every change of the map other than by write-back: what was read before is not cached.
+    /// Grows with every change of the map other than by write-back: blocks read before are not cached.
     pub generation: u64,
     /// At this generation, no block before this one was a hole.
     pub whole: (u64, u64),
@@ -144,7 +144,7 @@ impl Stream {
         charge_of(end_of_file, self.allocated_blocks).saturating_sub(published)
     }
 
-    /// Notes how much of what was promised is not charged yet, after sizes were published.
+    /// Notes the part of a promise that is not charged yet, after sizes were published.
     pub fn keep_promise(&self, base: &mut Base) {
         base.meta.quotas.keep_promise(self.id, self.unpublished_charge(self.end_of_file));
     }
@@ -177,7 +177,7 @@ pub struct Streams {
     /// Dirty blocks without a job.
     pub dirty_blocks: u64,
     eviction: Eviction,
-    /// The next stream to look at for being idle.
+    /// Next stream to check for being idle.
     idle_hand: usize,
     /// Number of the last write.
     pub sequence: u64,
@@ -240,7 +240,7 @@ impl Streams {
     /// End of file and allocation in bytes, as clients see them, of a stream of which these are stored.
     pub fn sizes(&self, stream: StreamId, end_of_file: u64, blocks: u64) -> (u64, u64) {
         match self.find(stream).and_then(|slot| self.get(slot)) {
-            // What is dirty may lie over what is allocated: an estimate from above, never below the stored one.
+            // Dirty blocks may lie over allocated ones: an estimate from above, never below the stored one.
             Some(stream) => {
                 let blocks = stream.allocated_blocks;
                 let needed = stream.end_of_file.div_ceil(BLOCK);
@@ -348,7 +348,7 @@ impl Streams {
         }
     }
 
-    /// Makes a dirty block clean: what lies on disk is good enough.
+    /// Makes a dirty block clean: the block on disk is good enough.
     pub fn make_clean(&mut self, slot: usize, block: u64) {
         let Some(stream) = self.stream(slot) else { return };
         let blocks = stream.segments.make_clean(block);

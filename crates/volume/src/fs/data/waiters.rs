@@ -1,4 +1,4 @@
-//! Who waits for something to be durable: flushes and durable writes.
+//! Flushes and durable writes that wait for data to be durable.
 //!
 //! Promises: a good answer means that the data is on the disk, with sizes and times. A wait does not include what was written after it
 //! began.
@@ -20,14 +20,14 @@ pub struct Target {
     pub to: u64,
 }
 
-/// What the answer is called.
+/// Kind of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
     Flush,
     Write,
 }
 
-/// Who is answered when something is durable.
+/// Request that is answered when its data is durable.
 #[derive(Debug)]
 struct Waiter {
     token: u64,
@@ -43,7 +43,7 @@ struct Waiter {
     jobs: usize,
     ticket: u64,
     error: Option<FsError>,
-    /// It is about to be looked at.
+    /// Queued to be checked.
     queued: bool,
 }
 
@@ -75,7 +75,8 @@ impl Waiter {
             for job in stream.jobs.in_range(from, to) {
                 self.jobs += usize::from(writeback.wait_for(job, number));
             }
-            // As many jobs as there may be work elsewhere in the stream: what is dirty here has to wait for its turn.
+            // As many jobs as there may be work elsewhere in the stream: dirty blocks here have to wait for
+            // their turn.
             if self.jobs == 0 && stream.segments.has_dirty_until(from, to, self.sequence) {
                 return Err(FsError::Miss);
             }
@@ -88,7 +89,7 @@ impl Waiter {
         for (&Target { slot, stream: id, from, to }, &end) in self.targets.iter().zip(&self.ends) {
             let Some(stream) = streams.get(slot).filter(|stream| stream.id == id) else { continue };
             if !stream.reclaimed && stream.end_of_file != stream.published_end {
-                // What was written before the wait began is stored by now, as far as it was waited for.
+                // Data written before the wait began is stored by now, as far as it was waited for.
                 let known = if from == 0 { end.min(to.saturating_mul(BLOCK)) } else { 0 };
                 streams.publish_end(slot, known, base)?;
             }
@@ -105,17 +106,17 @@ impl Waiter {
     }
 }
 
-/// All who wait.
+/// All waiters.
 ///
-/// A waiter goes through three steps: its jobs end; sizes and times that no job published are published; the ticket of all that becomes
-/// durable. Each is in exactly one place that brings it on: in `to_advance` (`queued`), with jobs that tell of their end (`jobs` counts
-/// them), or in `tickets`.
+/// A waiter goes through three steps: its jobs end; sizes and times that no job published are
+/// published; the ticket of all that becomes durable. Each is in exactly one place that advances it: in
+/// `to_advance` (`queued`), with jobs that report their end (`jobs` counts them), or in `tickets`.
 #[derive(Debug, Default)]
 pub struct Waiters {
     waiters: BTreeMap<u64, Waiter>,
     /// Waiters by the ticket they wait for.
     tickets: BTreeSet<(u64, u64)>,
-    /// Waiters that may go on.
+    /// Waiters that may continue.
     to_advance: VecDeque<u64>,
     next: u64,
 }
@@ -184,7 +185,7 @@ impl Waiters {
         }
     }
 
-    /// Lets waiters go on that may.
+    /// Advances waiters that may continue.
     pub fn advance_all(&mut self, streams: &mut Streams, writeback: &mut Writeback, base: &mut Base) {
         for number in std::mem::take(&mut self.to_advance) {
             self.advance(number, streams, writeback, base);

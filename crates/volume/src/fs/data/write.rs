@@ -1,4 +1,4 @@
-//! Writes into the cache, and what all changes of a stream's contents have in common.
+//! Writes into the cache, and the common part of all changes of a stream's contents.
 
 use ::types::{BLOCK_BYTES, Sid};
 use sys::{Buf, BufMut, Payload};
@@ -16,7 +16,8 @@ use crate::fs::types::{FsError, StreamId};
 
 /// The parts that a change of streams' contents touches, for the time of one change.
 ///
-/// A change either answers `Miss`, then nothing of it was done but what makes the next try find less, or it is done as a whole.
+/// A change is done as a whole, or answers `Miss`: then nothing was done except work that helps the
+/// next try.
 pub struct Editor<'a> {
     pub streams: &'a mut Streams,
     pub reads: &'a mut Reads,
@@ -100,7 +101,7 @@ impl Editor<'_> {
     /// charged.
     ///
     /// # Errors
-    /// `QuotaExceeded` if the owner may not have so much, `Miss`.
+    /// `QuotaExceeded` if the owner may not have that much, `Miss`.
     pub fn check_quota(&mut self, slot: usize, end: u64) -> Result<Option<Sid>, FsError> {
         let Metadata { store, quotas, .. } = &mut self.base.meta;
         if !quotas.is_on() {
@@ -153,7 +154,8 @@ impl Editor<'_> {
         }
     }
 
-    /// Whether a written block is mapped from this one on. Of very many extents not all are looked at: then there may be.
+    /// Whether a written block is mapped from this one on. Only a bounded number of extents is examined:
+    /// beyond, the answer is yes.
     fn has_written_behind(&mut self, id: StreamId, from: u64) -> Result<bool, FsError> {
         const LOOKED_AT: usize = 64;
         let none = Transaction::new();
@@ -226,10 +228,10 @@ impl Editor<'_> {
         self.streams.insert(slot, block, patched.freeze(), SegmentState::Dirty, true);
     }
 
-    /// Makes sure that there is room for a range that is about to become dirty.
+    /// Makes sure that there is space for a range that is about to become dirty.
     ///
     /// # Errors
-    /// `Miss` while room may still come, `NoSpace` if there is none, `Unavailable` if a chunk cannot be had for want of copies.
+    /// `Miss` while space may still come, `NoSpace` if there is none, `Unavailable` if a chunk cannot be had for lack of copies.
     fn promise_blocks(&mut self, id: StreamId, from: u64, to: u64) -> Result<(), FsError> {
         let blocks = to - from;
         if blocks <= self.base.unpromised_blocks(self.unstored()) {
@@ -238,7 +240,7 @@ impl Editor<'_> {
         if self.room_may_come() {
             return Err(FsError::Miss);
         }
-        // Blocks that are overwritten in place need no room.
+        // Blocks that are overwritten in place need no space.
         let mapping = extents::map(&mut self.base.meta.store, &Transaction::new(), id, from, to)?;
         let in_place = |part: &Mapped| part.extent.is_some_and(|extent| !extent.shared);
         let needed: u64 = mapping.iter().filter(|part| !in_place(part)).map(|part| part.blocks).sum();
@@ -249,7 +251,7 @@ impl Editor<'_> {
         }
     }
 
-    /// Whether room for data may come without anybody giving up any: a chunk on its way, dirty blocks that may turn out
+    /// Whether space for data may come without anybody giving up any: a chunk on its way, dirty blocks that may turn out
     /// to need none, freed blocks not settled.
     pub fn room_may_come(&mut self) -> bool {
         let unstored = self.unstored();

@@ -5,34 +5,36 @@
 //! A job takes one run of dirty blocks of a stream, at most 4 MiB, through four steps.
 //!
 //! 1. *Planned.* Each block gets its place. Blocks that the stream owns alone are overwritten if they are few (more are few for a job that
-//!    is alone), or if there is no room for anything else. Blocks that were allocated and never written are written. All others get new
+//!    is alone), or if there is no space for anything else. Blocks that were allocated and never written are written. All others get new
 //!    blocks, reserved near the stream's last ones.
 //! 2. *Written.* New places with class `Fresh`, owned ones with class `Overwrite`, which is atomic and goes through the disks' journals.
 //! 3. *Published.* One transaction maps the new blocks, frees those that they replace, and moves the end of the stream in metadata as far
 //!    as everything before it is stored. A job that replaces very many pieces takes several; the last one moves the end. A job that only
 //!    overwrote has nothing to publish.
-//! 4. *Done.* What nobody wrote to meanwhile is clean. Who waits for the job is told.
+//! 4. *Done.* Blocks that nobody wrote to meanwhile are clean. The job's waiters are answered.
 //!
 //! Jobs begin because a change is old ([`super::due`]), because too much is dirty, because a stream grows, or because somebody
 //! waits for it ([`super::waiters`], [`super::settle`]).
 //!
-//! # What may happen meanwhile
+//! # Meanwhile
 //!
 //! - *Writes to the same blocks.* They replace the cached blocks, which are dirty again. The job holds the bytes that it began with and
 //!   publishes those; a second job of a block begins only when the first one is done (`Busy`), so that two writes of one block never race.
 //! - *Truncation, zeroing, cloning, reclaiming* wait until no job works in their range, and change the map then.
-//! - *Reads* are answered from the cache. One that missed before the write may bring what the block held before: it is not kept, if what
-//!   was written has been evicted since (`evicted_sequence`).
-//! - *A crash* finds what was published, in the order of the journal. Jobs behind the published end are published in the order of their
-//!   blocks, and the end does not move while the block in which it lies is unstored: no crash leaves a hole before data that was written
-//!   later, or shows what lay on disk behind a former end. Reserved blocks are forgotten.
+//! - *Reads* are answered from the cache. One that missed before the write may bring the block's old
+//!   contents: they are not kept if the new ones have been evicted since (`evicted_sequence`).
+//! - *A crash* finds the published state, in the order of the journal. Jobs behind the published end
+//!   are published in the order of their blocks, and the end does not move while the block in which it
+//!   lies is unstored: no crash leaves a hole before data that was written later, or shows old bytes of
+//!   the disk behind a former end. Reserved blocks are forgotten.
 //!
-//! # What fails
+//! # Failures
 //!
 //! - *Metadata is not in memory, or a chunk is on its way:* the job waits in `to_plan` or `to_publish` for the next retry.
-//! - *No room, a write that fails, damaged metadata:* the job ends with the error and gives its reserved blocks back. Its blocks are dirty
-//!   again. Who waits is answered with the error; it stands in the volume's health until everything is written, and write-back pauses,
-//!   ever longer ([`super::due::Trouble`]).
+//! - *No space, a write that fails, damaged metadata:* the job ends with the error and gives its
+//!   reserved blocks back. Its blocks are dirty again. Waiters are answered with the error. It stands
+//!   in the volume's health until everything is written, and write-back pauses, ever longer
+//!   ([`super::due::Trouble`]).
 //! - *Another coordinator owns the volume:* nothing may be written any more, and the volume fails.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -147,12 +149,13 @@ impl Writeback {
         self.drain.bytes_max(base.config.dirty_bytes as u64)
     }
 
-    /// Blocks for which there is room in jobs of the background. Jobs that somebody waits for may have taken more than all of it.
+    /// Blocks that background jobs may still take. Jobs that somebody waits for may have taken more than
+    /// all of it.
     fn room(&self) -> u64 {
         BACKGROUND_BLOCKS_MAX.saturating_sub(self.writing_blocks)
     }
 
-    /// Has a waiter told when a job ends; whether it was not to be told yet.
+    /// Registers a waiter for the end of a job; returns whether it was not registered yet.
     pub fn wait_for(&mut self, job: u64, waiter: u64) -> bool {
         let Some(job) = self.jobs.get_mut(&job).filter(|job| !job.waiters.contains(&waiter)) else {
             return false;
@@ -166,8 +169,8 @@ impl Writeback {
         std::mem::take(&mut self.ended)
     }
 
-    /// Writes back a stream that grows. What is new behind its end is not overwritten soon, and has to be stored when the file is
-    /// closed: to wait would only make that take longer.
+    /// Writes back a stream that grows. New blocks behind its end are not overwritten soon, and have to be
+    /// stored when the file is closed: waiting would only make that take longer.
     pub fn write_growth_back(&mut self, slot: usize, streams: &mut Streams, base: &mut Base) {
         let room = self.room();
         let Some(stream) = streams.stream(slot) else { return };
@@ -218,7 +221,7 @@ impl Writeback {
         }
     }
 
-    /// Takes runs of dirty blocks in a range into jobs. If there may be no more of them: the block to go on from.
+    /// Takes runs of dirty blocks in a range into jobs. If there may be no more of them: the block to continue from.
     pub fn start_jobs(
         &mut self,
         slot: usize,
@@ -315,7 +318,7 @@ impl Writeback {
     ) -> Result<Vec<WritePiece>, FsError> {
         let mapping = extents::map(&mut base.meta.store, &Transaction::new(), id, from, to)?;
         let unstored = self.unstored(streams);
-        // Room beside what data in memory needs, this job's own blocks not counted.
+        // Space beside what data in memory needs, this job's own blocks not counted.
         let others = Unstored { placeless_blocks: unstored.placeless_blocks - (to - from), ..unstored };
         let alone = self.jobs.len() == 1 && streams.dirty_blocks == 0;
         let spans = spans(&mapping, base.unpromised_blocks(others), alone);
@@ -413,7 +416,7 @@ impl Writeback {
             }
             match self.publish(number, streams, base) {
                 Ok(()) => {
-                    // What it held back may follow.
+                    // Jobs that it held back may follow.
                     queue.extend(held.drain(..));
                     queue.extend(self.to_publish.drain(..));
                 }
@@ -658,7 +661,7 @@ mod tests {
         bench.run(|fs| fs.set_end_of_file(stream, 100, FileTime(8))).unwrap();
         bench.flush_all().unwrap();
         bench.write(stream, 1 << 20, &[3; 4096]).unwrap();
-        // Write-back that went on from a block far behind, and has not come to the former end again.
+        // Write-back that continued from a block far behind, and has not come to the former end again.
         store_from(&mut bench.fs, stream, 1);
         bench.sleep(Duration::from_millis(1500));
         bench.crash(|_| 0);

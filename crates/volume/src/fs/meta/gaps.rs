@@ -1,4 +1,5 @@
-//! Ranges of keys in which nothing is live, as lookups found them: what was deleted there is passed once, not each time.
+//! Ranges of keys in which nothing is live, as lookups found them: deleted keys are passed once, not
+//! each time.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -54,13 +55,15 @@ impl Gaps {
         }
     }
 
-    /// The key at which a search upwards from behind a key without a value may go on: the end of the gap that begins there.
+    /// Returns the key at which an upward search behind a key without a value may continue: the end of the
+    /// gap that begins there.
     pub fn end_after(&self, key: &[u8]) -> Option<&Key> {
         let at_most = (Bound::Unbounded, Bound::Included(key));
         self.ends.range::<[u8], _>(at_most).next_back().map(|(_, end)| end).filter(|end| ***end > *key)
     }
 
-    /// The key at which a search downwards from before a key without a value may go on: the start of the gap that ends there.
+    /// Returns the key at which a downward search before a key without a value may continue: the start of
+    /// the gap that ends there.
     pub fn start_before(&self, key: &[u8]) -> Option<&Key> {
         let (start, end) = self.ends.range::<[u8], _>(below(key)).next_back()?;
         (**end >= *key).then_some(start)

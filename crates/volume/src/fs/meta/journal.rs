@@ -168,7 +168,8 @@ pub fn encode_batch(header: &BatchHeader, order: u64, lba: Lba, operations: &[u8
     (out.freeze(), crc)
 }
 
-/// The header of what may be a batch of at most `blocks_max` blocks: says how many blocks to read, proves nothing.
+/// Decodes the header of a possible batch of at most `blocks_max` blocks: says how many blocks to read,
+/// proves nothing.
 pub fn decode_header(block: &[u8], blocks_max: u32) -> Option<BatchHeader> {
     let mut reader = Reader(block);
     if reader.take(4)? != MAGIC {
@@ -193,9 +194,9 @@ pub fn decode_header(block: &[u8], blocks_max: u32) -> Option<BatchHeader> {
 #[derive(Debug)]
 pub struct Batch {
     pub header: BatchHeader,
-    /// Its checksum: the chain of the next one.
+    /// Checksum of the batch: the chain of the next one.
     pub crc: u64,
-    /// Of its blocks.
+    /// Order of the batch's blocks.
     pub order: u64,
     operations: Vec<u8>,
 }
@@ -223,7 +224,7 @@ impl Batch {
         (crc == stored).then_some(Self { header, crc, order, operations })
     }
 
-    /// Its changes, in order.
+    /// Returns the batch's changes, in order.
     ///
     /// # Errors
     /// `OtherFormat` if there is one of a kind that this program does not know, `Corrupt` if one makes no sense.

@@ -1,6 +1,6 @@
 //! Keys of the metadata store. Their byte order is the order of every listing.
 //!
-//! Numbers are big-endian. What belongs to one file shares a prefix, so that it shares tree pages.
+//! Numbers are big-endian. Keys of one file share a prefix, so that they share tree pages.
 //!
 //! | key | value |
 //! |---|---|
@@ -92,7 +92,7 @@ pub fn volume() -> Key {
     Key::from_slice(&[VOLUME])
 }
 
-/// What a counter counts.
+/// Kind of a counter.
 #[derive(Debug, Clone, Copy)]
 pub enum Counter {
     File = 0,
@@ -314,7 +314,7 @@ pub fn deleted_stream(stream: StreamId) -> Key {
     key
 }
 
-/// First of all keys of what is kept of opens, and the first behind them.
+/// First of all keys of open state, and the first behind them.
 pub fn open_state() -> (Key, Key) {
     (Key::from_slice(&[OPEN]), Key::from_slice(&[DELETION + 1]))
 }
@@ -378,7 +378,7 @@ pub fn piece(prefix: &[u8], index: u16) -> Key {
     key
 }
 
-/// What a key is, as far as a check wants to know.
+/// Kind of a key, as a check distinguishes them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     Inode(FileId),
@@ -396,7 +396,7 @@ pub enum Kind {
     Unknown,
 }
 
-/// What a key of unknown origin is.
+/// Returns the kind of a key of unknown origin.
 pub fn kind(key: &[u8]) -> Kind {
     parse_kind(key).unwrap_or(Kind::Unknown)
 }

@@ -1,4 +1,4 @@
-//! The metadata journal as it is written: group commit, the circular region, what is durable.
+//! The metadata journal as it is written: group commit, the circular region, durability.
 //!
 //! Batches are numbered; a transaction's ticket is its batch's number. Blocks that were acknowledged are never
 //! rewritten before a checkpoint moved the tail past them.
@@ -15,7 +15,7 @@ use types::Lba;
 /// Batches under way at once: a full one and the one that gathers behind it.
 const IN_FLIGHT_GOAL: usize = 2;
 
-/// The same if a checkpoint has closed the batch that gathers.
+/// Batches under way at once if a checkpoint has closed the gathering one.
 pub const IN_FLIGHT_MAX: usize = IN_FLIGHT_GOAL + 1;
 
 /// Bytes with which a batch is written at once.
@@ -24,8 +24,9 @@ const BATCH_BYTES_GOAL: usize = 256 << 10;
 /// Most blocks of changes that gather for one batch before others wait: 4 MiB.
 const PENDING_BLOCKS_MAX: u32 = 1024;
 
-/// Most blocks that one operation adds to what has gathered: 2 MiB. Producers divide their work long before ([`PIECES_AT_ONCE`]); what
-/// cannot be divided are the records of opens that one step keeps, at most 1024 of about a KiB.
+/// Most blocks that one operation adds to a batch: 2 MiB. Producers divide their work long before
+/// ([`PIECES_AT_ONCE`]); only the records of opens that one step keeps cannot be divided, at most 1024
+/// of about a KiB.
 const OPERATION_BLOCKS_MAX: u32 = 512;
 
 /// Most pieces of streams' maps that one transaction changes, however long the journal is: some milliseconds of work.
@@ -59,14 +60,17 @@ pub struct Log {
     durable: u64,
     /// Somebody waits for this one.
     wanted: u64,
-    /// A checkpoint carries what had gathered, for want of room: nothing is written before it is published.
+    /// A checkpoint carries the gathered changes, for lack of space: nothing is written before it is
+    /// published.
     absorbing: bool,
-    /// It was: the number of what had gathered belongs to a batch, which may be empty.
+    /// A checkpoint has carried them: the number of the gathered changes belongs to a batch, which may be
+    /// empty.
     absorbed: bool,
 }
 
 impl Log {
-    /// Goes on behind what was replayed: the tail is where the superblock says, `head` behind the last good batch.
+    /// Continues behind the replayed batches: the tail is where the superblock says, `head` behind the last
+    /// good batch.
     pub fn new(superblock: &Superblock, head: Position) -> Self {
         Self {
             volume: superblock.volume,
@@ -128,7 +132,7 @@ impl Log {
         self.filled_blocks() * 256 / u64::from(self.blocks.max(1))
     }
 
-    /// Whether more changes may gather: there is room for them, and for what is needed to free some.
+    /// Whether more changes may gather: there is space for them, and for those that free some.
     pub fn has_room(&self) -> bool {
         self.pending.len() <= self.pending_bytes_max() && self.fill() <= 192 && !self.absorbing
     }
@@ -151,12 +155,14 @@ impl Log {
         (self.transaction_bytes_goal() / PIECE_BYTES).clamp(1, PIECES_AT_ONCE)
     }
 
-    /// Most blocks of a batch in a journal of this length: what gathers, and the operation that goes beyond.
+    /// Most blocks of a batch in a journal of this length: the gathered changes, and the operation that
+    /// goes beyond.
     pub fn batch_blocks_max(blocks: u32) -> u32 {
         (pending_blocks_max(blocks) + operation_blocks_max(blocks)).min(blocks)
     }
 
-    /// No further batch may be under way: an opening looks only so far for the proof that one was durable.
+    /// Whether no further batch may be under way: an opening searches only that far for the proof that one
+    /// was durable.
     pub fn is_at_limit(&self) -> bool {
         self.in_flight.len() >= IN_FLIGHT_MAX
     }
@@ -171,7 +177,7 @@ impl Log {
         self.cut()
     }
 
-    /// Closes the batch that gathers; `None` if there is none, or no room for it.
+    /// Closes the batch that gathers; `None` if there is none, or no space for it.
     pub fn cut(&mut self) -> Option<Append> {
         if self.absorbing || (self.pending.is_empty() && !self.absorbed) {
             return None;
@@ -235,7 +241,7 @@ impl Log {
         self.absorbed |= std::mem::take(&mut self.absorbing);
     }
 
-    /// There is no room to close the batch that gathers: the checkpoint that begins has all of it.
+    /// There is no space to close the batch that gathers: the checkpoint that begins has all of it.
     pub fn absorb(&mut self) {
         self.pending.clear();
         self.absorbing = true;

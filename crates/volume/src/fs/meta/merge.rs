@@ -18,13 +18,13 @@ use super::page::{LEVELS_MAX, Page, PageBuilder};
 use super::transaction::Changes;
 use super::{Tree, Value};
 
-/// Entries that one step looks at.
+/// Entries that one step examines.
 const STEP_ENTRIES: usize = 512;
 
 /// Children whose loads are asked for together.
 const PREFETCH: usize = 32;
 
-/// A page is closed at this fill: room for what comes between.
+/// A page is closed at this fill: the rest is space for later entries between its own.
 const FILL_BYTES: usize = PAGE_BYTES * 9 / 10;
 
 /// A rest smaller than this takes its neighbour in.
@@ -52,12 +52,12 @@ fn entry_bytes(key: &[u8], value: &[u8]) -> usize {
 #[derive(Debug)]
 struct Frame {
     page: Rc<Page>,
-    /// The next child to look at.
+    /// The next child to examine.
     next: usize,
     /// The end of the page's keys.
     high: Option<Key>,
     low: Option<Key>,
-    /// Its new entries.
+    /// New entries of the page.
     own: Run,
     emitted: Vec<(Key, Pointer)>,
 }
@@ -74,7 +74,7 @@ struct Leaf {
 /// Pages ready to be written.
 pub type NewPages = Vec<(Lba, Buf)>;
 
-/// What a merge needs from outside.
+/// Resources that a merge needs from outside.
 pub struct Workshop<'a> {
     pub tree: &'a mut Tree,
     pub changes: &'a Changes,
@@ -123,7 +123,7 @@ impl Merge {
         8 + ((self.leaves.bytes + own + self.leaves_emitted.len() * 80) / (PAGE_BYTES / 3)) as u64
     }
 
-    /// Goes on for a bounded time. `Some` with the new root (`None`: an empty tree) when all is merged.
+    /// Continues for a bounded time. `Some` with the new root (`None`: an empty tree) when all is merged.
     ///
     /// # Errors
     /// `Miss` while a page is on its way, or there is none to take.
@@ -171,7 +171,7 @@ impl Merge {
 
     /// Merges some entries of the current leaf.
     fn step_leaf(&mut self, shop: &mut Workshop<'_>) -> Result<(), FsError> {
-        // Whatever was gathered is emitted first, so that a step that misses has changed nothing else.
+        // Gathered entries are emitted first, so that a step that misses has changed nothing else.
         self.emit_leaves(shop, false)?;
         let Some(mut leaf) = self.leaf.take() else { return Ok(()) };
         let mut next_from = None;
@@ -231,7 +231,7 @@ impl Merge {
         Ok(())
     }
 
-    /// Looks at the next child of the innermost frame.
+    /// Examines the next child of the innermost frame.
     fn step_frame(&mut self, shop: &mut Workshop<'_>) -> Result<(), FsError> {
         let mut passed = 0;
         loop {
@@ -422,7 +422,7 @@ fn emit(
     while run.bytes > 2 * FILL_BYTES || (all && !run.entries.is_empty()) {
         let goal = match run.bytes {
             bytes if bytes > 2 * FILL_BYTES => FILL_BYTES,
-            // What one page held goes into one page: a checkpoint's room is reserved by that.
+            // One page's entries go into one page: a checkpoint's space is reserved by that.
             bytes if bytes > PageBuilder::CAPACITY_BYTES => bytes / 2,
             _ => PAGE_BYTES,
         };

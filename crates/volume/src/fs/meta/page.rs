@@ -99,7 +99,7 @@ impl Page {
         )
     }
 
-    /// What points to this page, and to no other.
+    /// Returns the pointer to this page, and to no other.
     pub fn pointer(&self) -> Pointer {
         self.pointer
     }
@@ -204,7 +204,7 @@ impl PageBuilder {
         self.entries.extend_from_slice(value);
     }
 
-    /// The page, its first key and what points to it; the builder is empty again.
+    /// The page, its first key and its pointer; the builder is empty again.
     pub fn finish(&mut self, volume: &[u8; 16], lba: Lba, level: u8, sequence: u64) -> (Key, Pointer, Buf) {
         let mut out = BufMut::zeroed(PAGE_BYTES);
         let base = HEADER_BYTES + 2 * self.offsets.len();

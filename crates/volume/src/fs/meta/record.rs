@@ -23,7 +23,7 @@ fn push_wide(out: &mut Vec<u8>, name: &[u16]) {
     }
 }
 
-/// What is stored of a file.
+/// Stored properties of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Inode {
     pub directory: bool,

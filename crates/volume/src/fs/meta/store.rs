@@ -28,9 +28,10 @@ pub struct Store {
     active: Changes,
     sealed: Changes,
     pub tree: Tree,
-    /// Ranges in which nothing is left of what was deleted since the last checkpoint; transactions under way are not in it.
+    /// Ranges in which nothing is left of the keys deleted since the last checkpoint; transactions under
+    /// way are not in it.
     gaps: Gaps,
-    /// Lookups and steps of walks: what an operation costs.
+    /// Lookups and steps of walks: the cost of an operation.
     pub steps: u32,
     /// Deleted keys that lookups went by one at a time.
     #[cfg(test)]
@@ -38,7 +39,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// What a tree holds, and what changed since.
+    /// Makes a store of a tree and the changes since.
     pub fn new(tree: Tree, changes: Changes) -> Self {
         Self {
             active: changes,
@@ -95,7 +96,7 @@ impl Store {
         Ok(applied)
     }
 
-    /// As `search`, of what is applied.
+    /// As `search`, of applied changes.
     fn search_applied(&mut self, way: Way, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Found, FsError> {
         let mut passed = 0;
         let mut reached = from.map(Key::from_slice);
@@ -121,7 +122,7 @@ impl Store {
         found
     }
 
-    /// Looks for a key with a value. `reached` moves with what is passed, whatever comes of the search.
+    /// Looks for a key with a value. `reached` moves with the keys passed, even if the search fails.
     fn pass(
         &mut self,
         way: Way,
@@ -138,7 +139,7 @@ impl Store {
             };
             let mut stored = way.stored(&mut self.tree, from, to)?;
             let (mut in_active, mut in_sealed) = (way.take(&mut active), way.take(&mut sealed));
-            // All three go on in step, until a gap that is known leads on.
+            // All three continue in step, until a gap that is known leads on.
             loop {
                 let (key, change) = match (in_active, in_sealed) {
                     (Some(active), Some(sealed)) if way.meets(sealed.0, active.0) => sealed,
@@ -188,7 +189,7 @@ impl Store {
         self.sealed.extend(more);
     }
 
-    /// What a checkpoint merges, and the tree that it merges it with.
+    /// Returns the changes that a checkpoint merges, and the tree that it merges them with.
     pub fn sealed(&mut self) -> (&Changes, &mut Tree) {
         (&self.sealed, &mut self.tree)
     }
@@ -196,7 +197,7 @@ impl Store {
     /// The tree holds all that was sealed.
     pub fn unseal(&mut self) {
         self.sealed.clear();
-        // Most of what they lead past is gone; what is left of it is found again.
+        // Most of the keys that they lead past are gone; the rest is found again.
         self.gaps.clear();
     }
 

@@ -1,4 +1,4 @@
-//! The store against a plain map, and what lookups cost when much was deleted.
+//! The store against a plain map, and the cost of lookups after many deletions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -200,7 +200,7 @@ proptest! {
                 }
             }
         }
-        // Whatever gaps are known by now, every entry is found from every side.
+        // With any set of known gaps, every entry is found from both sides.
         let txn = Transaction::new();
         for at in 0..KEYS {
             let wanted = bench.model.range(at..).next().map(|(key, value)| (*key, *value));

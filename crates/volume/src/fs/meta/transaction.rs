@@ -23,7 +23,7 @@ pub struct BlockRun {
     pub blocks: u32,
 }
 
-/// What a chunk of the virtual disk is used for.
+/// Use of a chunk of the virtual disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChunkUse {
     Free = 0,
@@ -65,9 +65,9 @@ pub struct Transaction {
     pub(super) freed: Vec<BlockRun>,
     /// Chunks whose use changes.
     pub(super) chunks: Vec<(u32, ChunkUse)>,
-    /// What it charges owners with; empty unless quotas are kept.
+    /// Charges to owners; empty unless quotas are kept.
     charges: Vec<Charge>,
-    /// Bytes that its changes take in the journal at most: what was changed twice counts twice.
+    /// Bytes that its changes take in the journal at most: a key changed twice counts twice.
     bytes: usize,
 }
 
@@ -96,7 +96,8 @@ impl Transaction {
         self.freed.push(run);
     }
 
-    /// Bytes that its changes take in the journal at most. Who changes much ends the transaction when they are many.
+    /// Returns the most bytes that the changes take in the journal. Callers with many changes end the
+    /// transaction by it.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

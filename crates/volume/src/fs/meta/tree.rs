@@ -21,15 +21,16 @@ struct Cached {
     touched: bool,
 }
 
-/// Pages that are held whatever the budget says.
+/// Least number of pages held, at any budget.
 const PAGES_LEAST: usize = 64;
 
-/// So many of the pages that were evicted last are remembered. An operation that misses runs again from its start: if it needs more
-/// pages than are held, it asks for those next that were evicted for its sake just now. Others seldom ask for one of so few.
+/// Number of recently evicted pages that are remembered. An operation that misses runs again from its
+/// start. If it needs more pages than are held, it asks next for those just evicted for its sake.
+/// Others seldom ask for one of so few.
 const EVICTED_MAX: usize = 32;
 
-/// Pages held at most beyond the budget for such operations: what the path of the deepest file can take, a page for each link and each
-/// entry.
+/// Pages held at most beyond the budget for such operations: those of the path of the deepest file, a
+/// page for each link and each entry.
 const EXTRA_MAX: usize = 2 * super::super::types::DEPTH_MAX + PAGES_LEAST;
 
 /// Leaves that are asked for together with one that a walk comes to: it is going to need them next.
@@ -171,7 +172,7 @@ impl Tree {
         }
     }
 
-    /// Holds more pages while operations ask for what was evicted just now, fewer again after that.
+    /// Holds more pages while operations ask for just evicted ones, fewer again after that.
     fn note_asked_for(&mut self, lba: u64) {
         match self.evicted.iter().position(|evicted| *evicted == lba) {
             Some(at) => {

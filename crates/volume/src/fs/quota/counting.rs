@@ -9,19 +9,19 @@ use crate::fs::meta::record::Inode;
 use crate::fs::meta::{Key, Store, Transaction, key};
 use crate::fs::types::{FileId, FsError};
 
-/// Files looked at, or users stored, in one step.
+/// Files examined, or users stored, in one step.
 const FILES_AT_ONCE: usize = 64;
 const USERS_AT_ONCE: usize = 256;
 /// Users with wrong counts that are named.
 const WRONG_MAX: usize = 20;
 
-/// What a check of the counts found.
+/// Findings of a check of the counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QuotaFindings {
     /// Users with the bytes that were counted for them and those that their files have: the first twenty.
     pub wrong: Vec<(Sid, u128, u128)>,
     pub wrong_count: u64,
-    /// Pages of the tree and records that could not be read: their files were not looked at.
+    /// Pages of the tree and records that could not be read: their files were not examined.
     pub pages_unreadable: u64,
 }
 
@@ -87,7 +87,7 @@ impl Counting {
 impl Quotas {
     /// Begins to compare the counts with the files; nothing if they are not kept or being made.
     pub fn begin_check(&mut self) {
-        // What a check found that was given up is of no use to the next.
+        // Findings of an abandoned check are of no use to the next.
         let is_free = matches!(&self.counting, None | Some(Counting { stage: Stage::Compared(_), .. }));
         if self.is_on() && self.settings.counted && is_free {
             self.counting = Some(Counting::new(Purpose::Check));
@@ -126,7 +126,7 @@ impl Quotas {
         }
     }
 
-    /// Goes on after metadata has come.
+    /// Continues after metadata has come.
     pub fn wake(&mut self) {
         if let Some(counting) = &mut self.counting {
             counting.waits = false;
@@ -148,7 +148,7 @@ impl Quotas {
                 }
                 Ok(())
             }
-            // Whoever asked for the check has not fetched what it found yet.
+            // The caller of the check has not fetched the findings yet.
             Stage::Compared(_) => {
                 counting.waits = true;
                 Ok(())
@@ -258,7 +258,7 @@ impl Quotas {
     }
 }
 
-/// Goes on behind a page of the tree that cannot be read; whether there is anything.
+/// Skips a page of the tree that cannot be read; returns whether anything is behind it.
 fn pass_by(counting: &mut Counting, store: &mut Store, from: &Key, end: &Key) -> Result<bool, FsError> {
     let (behind, damaged) = store.tree.behind_page_of(from)?;
     counting.pages_unreadable += 1;

@@ -1,11 +1,13 @@
 //! Quotas by owner: which user has how much on the volume, and how much each may have.
 //!
-//! **What is charged.** A file's owner is charged with each of its streams: with the blocks up to the stream's end, holes included, or
-//! with those that are allocated if they are more, and with one at least, so that names are bounded too: an empty file, a directory, and each
-//! further name of a file cost a block. So, but for further names, the charge follows from a stream's record alone, as NTFS charges sparse
-//! files by their nominal size; blocks that files share are charged to each owner. Of a
-//! security descriptor, of extended attributes and of reparse data, each whole block is charged to the owner of every file that has them, directories
-//! included; what is shorter is free. A file that is deleted is charged until its space is given back.
+//! **Charges.** A file's owner is charged with each of its streams: with the blocks up to the stream's
+//! end, holes included, or with the allocated ones if they are more, and with at least one, so that
+//! names are bounded too: an empty file, a directory, and each further name of a file cost a block. So,
+//! except for further names, the charge follows from a stream's record alone, as NTFS charges sparse files
+//! by their nominal size. Blocks that files share are charged to each owner. Each whole block of a
+//! security descriptor, of extended attributes and of reparse data is charged to the owner of every
+//! file that has them, directories included; less than a block is free. A deleted file is charged until
+//! its space is given back.
 //!
 //! **Why the counts are exact.** A transaction that changes a size, an owner, or deletes, says what it charges, and
 //! [`Quotas::commit`] puts the new counts into the same transaction: both are durable, or neither is. Growth that is in memory only is
@@ -42,8 +44,8 @@ const LOADED_AT_ONCE: usize = 256;
 /// Owners of descriptors that are remembered.
 const OWNERS_MAX: usize = 4096;
 
-/// Blocks that an owner is charged with for a file's stream by its sizes, or for a directory: at least one, for the name, which takes up to a
-/// quarter of that, and for the record behind it.
+/// Returns the blocks charged for a file's stream by its sizes, or for a directory: at least one, for
+/// the name, which takes up to a quarter of a block, and for the record behind it.
 pub fn charge_of(end_of_file: u64, allocated_blocks: u64) -> u64 {
     end_of_file.div_ceil(BLOCK).max(allocated_blocks).max(charge_of_name())
 }
@@ -63,8 +65,8 @@ fn charge_of_name() -> u64 {
 /// that each file is charged with at least.
 const METADATA_FREE_BYTES: u64 = BLOCK / 4;
 
-/// Blocks that an owner is charged with for a descriptor, extended attributes or a reparse point: those that they begin, if they are more than
-/// what is free.
+/// Blocks charged for a descriptor, extended attributes or a reparse point: those that they begin, if
+/// they are more than the free part.
 pub fn charge_of_metadata(len_bytes: u64) -> u64 {
     if len_bytes <= METADATA_FREE_BYTES { 0 } else { len_bytes.div_ceil(BLOCK) }
 }
@@ -81,7 +83,7 @@ pub struct QuotaUser {
     pub used_bytes: u64,
     /// The bounds that hold.
     pub limits: QuotaLimits,
-    /// They are the user's own, and not the volume's defaults.
+    /// The limits are the user's own, and not the volume's defaults.
     pub is_own: bool,
     /// Time of the last change of the limits.
     pub changed: FileTime,
@@ -94,7 +96,7 @@ struct User {
     promised_blocks: u128,
 }
 
-/// What a descriptor says of charges.
+/// Part of a descriptor that concerns charges.
 #[derive(Debug, Clone, Default)]
 struct Named {
     owner: Option<Sid>,
@@ -172,7 +174,7 @@ impl Quotas {
         self.settings.mode != QuotaMode::Off && !self.allowed
     }
 
-    /// Notes that it says so. Counting begins if counts are not known.
+    /// Notes that the superblock says so. Counting begins if counts are not known.
     pub fn allow(&mut self) {
         self.allowed = true;
         if self.settings.mode != QuotaMode::Off && !self.settings.counted && self.counting.is_none() {
@@ -261,7 +263,7 @@ impl Quotas {
     }
 
     /// # Errors
-    /// `QuotaExceeded` if the user may not have so many blocks more.
+    /// `QuotaExceeded` if the user may not have this many blocks more.
     fn check_growth(&self, user: &Sid, more_blocks: u64) -> Result<(), FsError> {
         let more = u128::from(more_blocks) * u128::from(BLOCK);
         match self.room(user) {
@@ -270,7 +272,7 @@ impl Quotas {
         }
     }
 
-    /// Finds the owner that a stored descriptor names, and what it costs.
+    /// Finds the owner that a stored descriptor names, and the descriptor's charge.
     ///
     /// # Errors
     /// `Miss`, and damage of the metadata.
@@ -307,10 +309,10 @@ impl Quotas {
         Ok(charge_of_inode(inode) + attributes + named.blocks + named_streams_charge(store, txn, file)?)
     }
 
-    /// What a file with this descriptor costs, and whom, when it is made.
+    /// Returns the owner and the charge of a new file with this descriptor.
     ///
     /// # Errors
-    /// `QuotaExceeded` if the owner may not have so much.
+    /// `QuotaExceeded` if the owner may not have that much.
     pub fn charge_of_new(&self, descriptor: &[u8]) -> Result<Option<(Sid, u64)>, FsError> {
         let named = Named::by(descriptor);
         let Some(owner) = named.owner.filter(|_| self.is_on()) else { return Ok(None) };
@@ -319,10 +321,11 @@ impl Quotas {
         Ok(Some((owner, blocks)))
     }
 
-    /// Has a transaction charge a file's owner for what hangs on the file: with `after` blocks in place of `before`.
+    /// Has a transaction charge a file's owner for metadata of the file: with `after` blocks in place of
+    /// `before`.
     ///
     /// # Errors
-    /// `QuotaExceeded` if the owner may not have so much; `Miss`, and damage of the metadata.
+    /// `QuotaExceeded` if the owner may not have that much; `Miss`, and damage of the metadata.
     pub fn charge_metadata(
         &mut self,
         store: &mut Store,
@@ -362,7 +365,7 @@ impl Quotas {
     /// Has a transaction charge a file, with another descriptor, to the owner that this names.
     ///
     /// # Errors
-    /// `QuotaExceeded` if that owner may not have so much and is `limited`; `Miss`, and damage of the metadata.
+    /// `QuotaExceeded` if that owner may not have that much and is `limited`; `Miss`, and damage of the metadata.
     pub fn change_descriptor(
         &mut self,
         store: &mut Store,
@@ -488,8 +491,8 @@ impl Quotas {
     }
 }
 
-/// Files whose owner is the group Administrators or the system are counted, and bound by no limit, as on NTFS. What a member of Administrators makes is the
-/// member's own.
+/// Files whose owner is the group Administrators or the system are counted, and bound by no limit, as
+/// on NTFS. A member of Administrators owns the files that it makes itself.
 fn is_exempt(owner: &Sid) -> bool {
     *owner == Sid::administrators() || *owner == Sid::local_system()
 }

@@ -1,4 +1,5 @@
-//! What is stored of quotas, byte for byte. As the other records: little-endian, behind a version; input of unknown origin gives `None`.
+//! Stored records of quotas, byte for byte. As the other records: little-endian, behind a version;
+//! input of unknown origin gives `None`.
 
 use types::FileTime;
 
@@ -9,11 +10,14 @@ const VERSION: u8 = 1;
 const NONE: u64 = u64::MAX;
 /// The counts of all users are kept.
 const COUNTED: u8 = 1;
-/// They include descriptors and extended attributes: those of programs that knew no such charges do not.
+/// Counts include descriptors and extended attributes; those of programs that knew no such charges do
+/// not.
 const COUNTED_WHOLE: u8 = 2;
-/// They include names: of files, directories and streams, and further ones of files, likewise.
+/// Counts include names, of files, directories and streams, and further ones of files; older ones do
+/// not.
 const COUNTED_NAMES: u8 = 4;
-/// They include the blocks that descriptors and extended attributes begin, and not only those that they fill, likewise.
+/// Counts include blocks that descriptors and extended attributes begin, not only those that they fill;
+/// older ones do not.
 const COUNTED_BEGUN: u8 = 8;
 const COUNTED_ALL: u8 = COUNTED | COUNTED_WHOLE | COUNTED_NAMES | COUNTED_BEGUN;
 
@@ -48,7 +52,7 @@ pub struct QuotaSettings {
     pub counted: bool,
 }
 
-/// What is stored of a user.
+/// Stored record of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UserRecord {
     pub used_blocks: u128,

@@ -1,8 +1,8 @@
 //! Random operations against a model, with power cuts at random points over a disk that answers out of order.
 //!
-//! While the power is on, every answer equals the model's. After a power cut the names are those of some moment since the
-//! last flush; what was flushed and not touched since is intact; each block of what was touched is one of the contents
-//! it had since, or zeroes.
+//! While the power is on, every answer equals the model's. After a power cut the names are those of
+//! some moment since the last flush. Flushed files that were not touched since are intact; each block
+//! of touched ones is one of the contents it had since, or zeroes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ impl Random {
     }
 }
 
-/// A file as clients see it, and what its blocks have been since it was last durable.
+/// A file as clients see it, and the contents of its blocks since it was last durable.
 #[derive(Clone)]
 struct Model {
     id: FileId,
@@ -162,7 +162,7 @@ impl World {
         });
         if durable {
             self.bench.write_durably(stream, offset as u64, &data).unwrap();
-            // Its blocks are as they are.
+            // The blocks are durable: a crash leaves them as they are.
             let model = self.files.get_mut(&name).unwrap();
             for index in offset / BLOCK..(offset + len).div_ceil(BLOCK) {
                 model.past.insert(index, [block(&model.bytes, index)].into());
@@ -292,7 +292,7 @@ impl World {
 
     fn crash(&mut self) {
         let mut random = Random(self.random.below(u64::MAX) | 1);
-        // Some of what is under way is answered, the rest is lost or not.
+        // Some of the requests under way are answered, the rest is lost or not.
         for _ in 0..self.random.below(4) {
             self.bench.poll();
         }

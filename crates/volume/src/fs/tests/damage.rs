@@ -31,7 +31,7 @@ impl TwoCopies {
         Self { disk: disk.clone(), damaged, older, reads }
     }
 
-    /// What a copy holds in place of these bytes.
+    /// Returns the bytes that a copy holds in place of these.
     fn held(&self, copy: u8, lba: u64, bytes: &[u8]) -> Result<Vec<u8>, space::api::SpaceError> {
         let mut bytes = bytes.to_vec();
         let range = lba..lba + (bytes.len() / 4096) as u64;
@@ -157,7 +157,7 @@ fn metadata_damaged_on_all_copies_is_an_error_of_its_own() {
     assert!(failed || matches!(look_up(&mut fs, "file 7"), Err(FsError::Corrupt { .. })), "{events:?}");
 }
 
-/// The root page as it was one checkpoint ago, intact: what a lost write leaves.
+/// The root page as it was one checkpoint ago, intact, as a lost write leaves it.
 fn older_root(bench: &Bench) -> (u64, Vec<u8>) {
     let root = bench.fs.base.checkpointer.superblock.unwrap().root.unwrap();
     let mut disk = bench.disk.clone();
@@ -199,7 +199,7 @@ fn a_tree_page_that_is_older_than_its_pointer_on_all_copies_is_damage_and_never_
     assert!(
         events.iter().any(damage)
             || (0..3000).all(|index| {
-                // What changed since the last checkpoint is known from the journal.
+                // Changes since the last checkpoint are known from the journal.
                 !matches!(look_up(&mut fs, &format!("file {index}")), Err(FsError::NotFound))
             })
     );
@@ -221,7 +221,7 @@ impl VirtualDisk for Untouched {
     }
 }
 
-/// What opening a disk ends with, that must not be changed by it.
+/// Returns the error with which opening a disk fails; opening must not change the disk.
 fn refusal(disk: &SharedDisk) -> FsError {
     let mut fs = FileSystem::open(Box::new(Untouched(disk.clone())), small());
     let mut events = Vec::new();
@@ -503,7 +503,7 @@ fn a_damaged_tree_page_fails_what_is_below_it_and_nothing_else() {
     }
     assert!(found > 2000, "{found} found, {lost} lost");
     assert!(search(&mut fs, &[Lba(3)]).0.is_empty(), "it ends");
-    // Changes elsewhere go on until a checkpoint needs the page; then the volume can be read only, and does not fail.
+    // Changes elsewhere continue until a checkpoint needs the page; then the volume can be read only, and does not fail.
     let (mut events, mut refused) = (Vec::new(), false);
     for round in 0..6000 {
         match fs.create(FileId::ROOT, &wide(&format!("more {round}")), &file(5)) {
@@ -517,14 +517,14 @@ fn a_damaged_tree_page_fails_what_is_below_it_and_nothing_else() {
     assert!(refused || look_up(&mut fs, "more 3").is_ok());
 }
 
-/// Creates files until the volume refuses to, or until there were so many; the refusal.
+/// Creates files until the volume refuses to, or until there were this many; the refusal.
 fn grow(fs: &mut FileSystem, now: &mut Monotonic, prefix: &str, count: usize) -> Option<FsError> {
     let mut events = Vec::new();
     let mut made = 0;
     for _ in 0..100_000 {
         match fs.create(FileId::ROOT, &wide(&format!("{prefix} {made}")), &file(5)) {
             Err(FsError::Miss) => {}
-            // Its own place is below the damaged page.
+            // The new file's keys are below the damaged page.
             Ok(_) | Err(FsError::Corrupt { .. }) => made += 1,
             Err(error) => return Some(error),
         }

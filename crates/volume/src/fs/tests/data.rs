@@ -453,7 +453,7 @@ fn cached_blocks_that_were_written_one_by_one_are_read_in_one_piece() {
         Poll::Ready(Ok(data)) => data.parts().len(),
         other => panic!("it is cached: {other:?}"),
     };
-    // What is not stored yet stays as it is.
+    // Blocks that are not stored yet stay apart.
     assert_eq!(parts(&mut bench, 0, 64 << 10), 16);
     bench.flush(id).unwrap();
     assert_eq!(parts(&mut bench, 100, 63 << 10), 1);
@@ -470,7 +470,7 @@ fn cached_blocks_that_were_written_one_by_one_are_read_in_one_piece() {
     assert!(bench.read(stream, 0, 128 << 10).unwrap() == bytes);
 }
 
-/// A file of so many extents, each of one block, with a hole behind each.
+/// A file of this many extents, each of one block, with a hole behind each.
 fn in_pieces(bench: &mut Bench, name: &str, extents: u64) -> (FileId, StreamId) {
     let id = bench.create(name);
     let stream = StreamId::unnamed(id);
@@ -482,7 +482,7 @@ fn in_pieces(bench: &mut Bench, name: &str, extents: u64) -> (FileId, StreamId) 
     (id, stream)
 }
 
-/// Runs an operation to its end. Returns how many tries it took, and the most metadata that one looked at.
+/// Runs an operation to its end. Returns how many tries it took, and the most metadata that one examined.
 fn tries(
     bench: &mut Bench,
     mut operation: impl FnMut(&mut FileSystem) -> Result<(), FsError>,

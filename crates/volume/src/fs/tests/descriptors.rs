@@ -89,7 +89,7 @@ pub fn a_descriptor_goes_with_the_last_file_that_has_it() {
     bench.check_clean();
     bench.run(|fs| fs.set_security(shares, &second, FileTime(6))).unwrap();
     bench.check_clean();
-    // What was removed can be stored again, by a volume that remembers what it had.
+    // A removed descriptor can be stored again, by a volume that remembers its hash.
     bench.create_with("a", &first);
     bench.check_clean();
     bench.delete("a");
@@ -200,7 +200,7 @@ fn a_volume_whose_files_were_changed_without_counts_is_counted_and_loses_what_no
         bench.count_descriptors();
         without_counts(&mut bench, between);
         bench.reopen();
-        // Changes go on while files are counted.
+        // Changes continue while files are counted.
         for number in 0..100 {
             bench.delete(&format!("{}", number * 2));
             bench.create_with(&format!("new {number}"), &descriptor(50 + number % 3, 100));

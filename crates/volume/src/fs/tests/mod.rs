@@ -33,18 +33,18 @@ use space::api::{SpaceCompletion, SpaceRequest, SpaceSize, WriteClass};
 use space::memory::MemoryVirtualDisk;
 use sys::{Buf, Payload};
 
-/// A disk that outlives the file system on it; with a seed it answers some requests at a time, out of order. It holds the volume to
-/// what it owes to the layers below: only blocks of chunk 0 are written with class `Append`, sealed, in growing order; tree pages are
-/// written to blocks that hold nothing.
+/// A disk that outlives the file system on it; with a seed it answers some requests at a time, out of
+/// order. It checks the volume's duties to the layers below: only blocks of chunk 0 are written with
+/// class `Append`, sealed, in growing order; tree pages are written to blocks that hold nothing.
 #[derive(Clone)]
 pub struct SharedDisk(pub Rc<RefCell<MemoryVirtualDisk>>, pub Rc<Cell<Option<u64>>>, pub Rc<RefCell<Held>>);
 
-/// What the blocks of a disk hold.
+/// Contents of a disk's blocks.
 #[derive(Default)]
 pub struct Held {
     /// Order and contents of each block as it was written last with class `Append`.
     orders: BTreeMap<u64, (u64, Vec<u8>)>,
-    /// Blocks that hold something of another class, and what if it belongs to a tree page.
+    /// Blocks that hold something of another class; their contents if they belong to a tree page.
     written: BTreeMap<u64, Vec<u8>>,
     /// How many requests are answered yet, if that is limited.
     pub answers_left: Option<u64>,
@@ -72,7 +72,7 @@ impl SharedDisk {
                     let is_page = bytes.starts_with(b"CTP2");
                     for (block, bytes) in (lba.0..).zip(bytes.chunks(::types::BLOCK_BYTES)) {
                         let page = if is_page { bytes.to_vec() } else { Vec::new() };
-                        // What failed may be written again.
+                        // A failed write may be repeated.
                         let is_new = held.written.get(&block).is_none_or(|before| *before == page);
                         assert!(is_new || !is_page, "block {block} holds something");
                         held.written.insert(block, page);
@@ -100,7 +100,7 @@ impl SharedDisk {
         }
     }
 
-    /// Takes note of what is discarded.
+    /// Notes discarded blocks.
     pub fn note(&self, completions: &[SpaceCompletion]) {
         let mut held = self.2.borrow_mut();
         for completion in completions {

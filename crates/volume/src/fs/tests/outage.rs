@@ -1,4 +1,5 @@
-//! Copies or room are missing for a while: what has to be written waits, is told, and goes on.
+//! Missing copies or space: writes that must succeed wait, are reported as waiting, and succeed in the
+//! end.
 
 use super::*;
 use crate::fs::io::{Purpose, Requests};

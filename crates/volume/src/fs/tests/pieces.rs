@@ -1,5 +1,5 @@
-//! Images that were cloned and then overwritten in small pieces: what they cost to delete, to clone and to cut off, and what a crash
-//! leaves of that. Most of them are larger than the page cache.
+//! Images that were cloned and then overwritten in small pieces: the cost of deleting, cloning and
+//! cutting them, and their state after a crash. Most of them are larger than the page cache.
 
 use super::super::meta::Transaction;
 use super::super::meta::key;
@@ -90,8 +90,8 @@ fn share_some(
     Ok(u64::from(run.blocks))
 }
 
-/// What an operation may cost: no poll takes more than some milliseconds; all of them take a few lookups for each piece, and read each
-/// page a few times at most.
+/// Bounds on an operation's cost: no poll takes more than some milliseconds; all of them take a few
+/// lookups for each piece, and read each page a few times at most.
 struct Bounds {
     lookups: u64,
     reads: u64,
@@ -105,8 +105,8 @@ impl Bounds {
         Self { lookups: 16 * pieces, reads: 3 * pages }
     }
 
-    /// Polls until an operation is done, or all is given back, and looks at the bounds after each poll: what is quadratic would go on for
-    /// minutes before it ended.
+    /// Polls until an operation is done, or everything is given back, and checks the bounds after each
+    /// poll: a quadratic operation would run for minutes before it ended.
     fn hold(&self, bench: &mut Bench, mut is_done: impl FnMut(&mut FileSystem) -> Result<bool, FsError>) {
         bench.fs.take_steps();
         let reads_before = bench.disk.2.borrow().reads;
@@ -134,7 +134,7 @@ impl Bounds {
     }
 }
 
-/// Chunks of 1024 blocks that have room for an image. Larger ones would make the journal longer: of a smaller image nothing would be in the
+/// Chunks of 1024 blocks that have space for an image. Larger ones would make the journal longer: of a smaller image nothing would be in the
 /// tree before it is given back.
 const LARGE_CHUNKS: u64 = 112;
 
@@ -294,7 +294,7 @@ fn a_batch_longer_than_this_program_writes_is_replayed_if_it_fits_the_journal() 
     };
     let (end, sequence, chain) = put_batch(&bench.disk, &header, head.block, &operations);
     assert!(end - head.block > Log::batch_blocks_max(1024));
-    // What comes behind is not lost either.
+    // A later batch is not lost either.
     let mut operations = Vec::new();
     let mut txn = Transaction::new();
     txn.put(key::object_id([9; 16]), vec![2; 8]);
@@ -385,7 +385,7 @@ fn orphans_and_groups_of_blocks_that_do_not_fit_the_page_cache_are_found_and_loa
     let reads = bench.disk.2.borrow().reads;
     let pages = pages(&bench);
     bench.reopen();
-    // What the opening read counts as well.
+    // Reads of the opening count as well.
     let read = bench.disk.2.borrow().reads - reads;
     let bounds = Bounds { lookups: u64::MAX, reads: (4 * pages + 100).saturating_sub(read) };
     bounds.hold(&mut bench, |fs| Ok(fs.data.gives_nothing_back()));

@@ -1,4 +1,4 @@
-//! Quotas: what is counted for whom, what is refused, and that counts stay right whatever happens.
+//! Quotas: charges to each user, refusals, and counts that stay right through any change.
 
 use super::crash::Random;
 use super::*;
@@ -206,7 +206,7 @@ fn growth_beyond_a_limit_is_refused_and_changes_nothing() {
     }
     assert_eq!(bench.used_blocks(&ann), 9);
     bench.write(other, 0, &[1; 2 * 4096]).unwrap();
-    // What is there may be changed and cut.
+    // Existing data may be changed and cut.
     bench.write(stream, 100, &[2; 100]).unwrap();
     assert_eq!(bench.write(stream, 8 * BLOCK, &[2; 1]), Err(FsError::QuotaExceeded));
     bench.run(|fs| fs.set_end_of_file(other, 0, FileTime(6))).unwrap();

@@ -67,7 +67,7 @@ fn a_rename_brings_the_end_of_the_file_along_whatever_is_written_behind_it_meanw
         renamed = bench.fs.rename(FileId::ROOT, &from, FileId::ROOT, &to, true, FileTime(9));
     }
     renamed.unwrap();
-    // The rename reaches the journal, what was written behind it nothing.
+    // The rename reaches the journal, but nothing of the writes behind it.
     bench.now = bench.now.after(Duration::from_millis(1100));
     bench.poll();
     bench.poll();

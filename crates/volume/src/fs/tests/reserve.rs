@@ -1,9 +1,9 @@
-//! On a full pool, what can be removed can be removed.
+//! On a full pool, removal still works.
 
 use super::*;
 use std::cell::RefCell;
 
-/// A volume with more addresses than its pool has room for.
+/// A volume with more addresses than its pool has space for.
 fn crowded(chunks: u64) -> Bench {
     crowded_of(64, chunks)
 }
@@ -18,7 +18,7 @@ fn crowded_of(chunks: u64, room: u64) -> Bench {
     Bench::over(disk.clone(), Box::new(disk), small())
 }
 
-/// Makes files of names and data until there is room for neither.
+/// Makes files of names and data until there is space for neither.
 fn fill(bench: &mut Bench, data_bytes: usize) -> Vec<String> {
     let mut names = Vec::new();
     for round in 0..20_000_u64 {
@@ -55,7 +55,7 @@ pub fn everything_can_be_removed_from_a_full_pool() {
             bench.poll();
         }
         bench.flush_all().unwrap();
-        // And then there is room again.
+        // Afterwards there is space again.
         bench.sleep(Duration::from_secs(10));
         bench.create("new");
         bench.reopen();

@@ -1,4 +1,4 @@
-//! Room that a volume does not need any more is the pool's again.
+//! Space that a volume does not need any more is the pool's again.
 
 use super::*;
 

@@ -1,8 +1,8 @@
-//! What needs more pages of the tree than the cache holds goes on all the same.
+//! Operations that need more pages of the tree than the cache holds still end.
 
 use super::*;
 
-/// Directories below each other, each with so many files of long names, so that no two of the directories lie in one page.
+/// Directories below each other, each with this many files of long names, so that no two of the directories lie in one page.
 fn deep(bench: &mut Bench, depth: usize, files: usize) -> FileId {
     let mut at = FileId::ROOT;
     for level in 0..depth {
@@ -25,7 +25,7 @@ fn the_path_of_a_file_that_lies_deeper_than_the_page_cache_has_pages_is_found() 
     let deepest = deep(&mut bench, 120, 40);
     let path = bench.run(|fs| fs.path(deepest)).unwrap();
     assert!(String::from_utf16_lossy(&path).ends_with(r"level 118\level 119"));
-    // What it took is given back.
+    // The extra pages are given back.
     let mut parents = vec![FileId::ROOT];
     for level in 0..119 {
         let name = wide(&format!("level {level}"));

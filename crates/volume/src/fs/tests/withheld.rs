@@ -72,7 +72,7 @@ pub fn blocks_of_a_removed_file_are_not_written_before_it_is_durably_gone() {
     let contents = vec![1; 400_000];
     bench.write(StreamId::unnamed(old), 0, &contents).unwrap();
     bench.flush_all().unwrap();
-    // Nothing of what happens now becomes durable.
+    // None of the following changes becomes durable.
     device.which.set(Which::Appends);
     bench.run(|fs| fs.unlink(FileId::ROOT, &wide("old"), FileTime(9))).unwrap();
     bench.run(|fs| fs.reclaim(old)).unwrap();

@@ -1,14 +1,15 @@
-//! What nobody flushes: durable in five seconds on fast disks and slow ones; tried again with pauses if it cannot be written.
+//! Writes that nobody flushes: durable within five seconds on fast disks and slow ones; tried again
+//! with pauses if they fail.
 
 use super::*;
 use space::api::SpaceError;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What D14 promises.
+/// Time within which a write is durable (D14).
 const PROMISE: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(1);
 
-/// A disk that writes so many bytes a second, one write after the other.
+/// A disk that writes this many bytes a second, one write after the other.
 struct SlowDisk {
     disk: SharedDisk,
     now: Rc<Cell<Monotonic>>,
@@ -42,7 +43,7 @@ impl VirtualDisk for SlowDisk {
     }
 }
 
-/// Blocks that were written last with what, and when.
+/// Time and contents of the last write to each block.
 #[derive(Default)]
 struct Written {
     blocks: BTreeMap<u64, (Monotonic, u8)>,
@@ -61,7 +62,7 @@ impl Written {
         taken
     }
 
-    /// After a power cut: what was written longer ago than the promise is there.
+    /// After a power cut: writes older than the promise are there.
     fn check(&self, bench: &mut Bench, stream: StreamId) {
         let cut_at = bench.now;
         bench.disk.0.borrow_mut().hold(true);
@@ -82,7 +83,7 @@ fn pass(bench: &mut Bench, duration: Duration) {
     }
 }
 
-/// A file of so many MiB on the disk.
+/// A file of this many MiB on the disk.
 fn stored_file(bench: &mut Bench, mib: u64) -> StreamId {
     let id = bench.create("data");
     for at in 0..mib {
@@ -106,7 +107,7 @@ fn very_many_scattered_changes_are_durable_in_time_without_a_flush() {
     written.check(&mut bench, stream);
 }
 
-/// Overwrites a file of 20 MiB on such a disk for so long, over and over, as fast as it is taken.
+/// Overwrites a file of 20 MiB on such a disk for this long, over and over, as fast as it is taken.
 fn overwrite_on(bytes_per_s: u64, duration: Duration) -> (Bench, StreamId, Written) {
     let now = Rc::new(Cell::new(Monotonic(1)));
     let speed = Rc::new(Cell::new(u64::MAX));
@@ -175,7 +176,7 @@ fn memory_disk() -> SharedDisk {
     SharedDisk::new(64, 256)
 }
 
-/// How often a block was tried to be written while the disk took none for so long.
+/// How often a block was tried to be written while the disk took none for this long.
 fn tries_while_failing(duration: Duration) -> (Bench, StreamId, usize) {
     let (disk, writes) = (memory_disk(), Rc::new(Cell::new(0)));
     let mut bench = Bench::over(disk.clone(), Box::new(CountedDisk(disk, writes.clone())), Config::default());

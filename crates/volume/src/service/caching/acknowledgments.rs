@@ -1,4 +1,4 @@
-//! What holders answer when their caching breaks (MS-SMB2 3.3.5.22).
+//! Holders' acknowledgments of breaks (MS-SMB2 3.3.5.22).
 
 use super::{CacheHolder, Caching, Holder, LeaseName, level_of, note_caching, state_of};
 use crate::backend::{LeaseState, OpenId, OplockLevel, Reply};

@@ -1,4 +1,4 @@
-//! Leases that outlive the server: what is stored of them, and how they come back.
+//! Leases that outlive the server: their records, and how they come back.
 
 use super::{CacheHolder, CacheState, Caching, Holder, Lease, LeaseName, normal};
 use crate::backend::{LeaseState, OpenId};
@@ -70,7 +70,8 @@ impl Caching {
         }
     }
 
-    /// Takes from an open that is being closed what it caches, and its lease's if that has no other opens: those who wait go on.
+    /// Takes an open's caching when it is being closed, and its lease's if that has no other opens: waiting
+    /// operations continue.
     pub fn give_up(&mut self, opens: &mut Opens, agenda: &mut Agenda, id: OpenId) {
         let Some(open) = opens.get(id) else { return };
         let file = open.stream.file;

@@ -1,4 +1,4 @@
-//! What long paths, long lists and many that cache the same file may take of memory and of a turn.
+//! Memory and time of a turn that long paths, long lists and many holders of the same file may take.
 
 use super::*;
 use crate::security::{Ace, AceFlags, Acl, Control, SecurityDescriptor};
@@ -41,7 +41,7 @@ fn one_write_tells_no_more_than_so_many_that_they_cache_nothing_any_more() {
     bench.write(writer.open, 0, b"x").unwrap();
     let told = bench.told.iter().filter(|event| matches!(event, Event::BreakOplock { .. })).count();
     assert_eq!(told, CACHING_MAX);
-    // They are no more in the way of others.
+    // Broken holders no longer keep others from caching.
     assert!(granted(&bench.create(level_two(3)).unwrap()));
 }
 
@@ -106,11 +106,11 @@ fn a_path_has_no_more_names_than_lead_back_up_to_the_root() {
     let mut create = |path: &str| bench.create(open_if(1, path)).map(|created| created.action);
     assert_eq!(create(&["a"; 4096].join("\\")), Err(NtStatus::OBJECT_PATH_NOT_FOUND));
     assert_eq!(create(&["a"; 4097].join("\\")), Err(NtStatus::OBJECT_NAME_INVALID));
-    // What is taken back is no name of it.
+    // Names that `..` takes back do not count.
     assert_eq!(create(&format!("{}file", "a\\..\\".repeat(5000))), Ok(CreateAction::Created));
 }
 
-/// A list of so many entries that say nothing of anybody, unlike that of every other `number`.
+/// A list of this many entries that say nothing of anybody, unlike that of every other `number`.
 fn long_list(number: u32, entries: u32) -> Vec<u8> {
     let of_nobody = |entry| Sid::new(9, &[number, entry]).expect("a SID");
     let nothing = (0..entries).map(|entry| Ace::deny(of_nobody(entry), rights::READ_DATA, AceFlags::empty()));

@@ -1,4 +1,5 @@
-//! Operations on what is not in memory: they go on with each answer of the disk, whatever the time.
+//! Operations whose metadata is not in memory: they proceed with each answer of the disk, without the
+//! clock.
 
 use super::*;
 use crate::fs::{FileId, FsError, NewFile};
@@ -7,7 +8,7 @@ use space::memory::MemoryVirtualDisk;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// A disk that answers what it was asked until then, once for each time that it is told to; or always.
+/// A disk that answers its pending requests once each time that it is told to; or always.
 #[derive(Clone)]
 struct GatedDisk {
     disk: Rc<RefCell<MemoryVirtualDisk>>,
@@ -33,7 +34,7 @@ impl VirtualDisk for GatedDisk {
     }
 }
 
-/// Makes so many files in one directory, more than the metadata journal holds.
+/// Makes this many files in one directory, more than the metadata journal holds.
 fn fill(fs: &mut FileSystem, count: usize) {
     let mut events = Vec::new();
     let mut run = |fs: &mut FileSystem, parent: Option<FileId>, name: &str| loop {
@@ -55,7 +56,7 @@ fn fill(fs: &mut FileSystem, count: usize) {
     (0..1000).for_each(|_| fs.poll(Monotonic(1), &mut Vec::new()));
 }
 
-/// A service over a directory of so many files of which nothing is in memory, and an open of it.
+/// A service over a directory of this many files of which nothing is in memory, and an open of it.
 fn cold_directory(count: usize) -> (Bench, OpenId, GatedDisk) {
     let blocks = BlockCount(32 * 1024);
     let gate = GatedDisk {

@@ -1,4 +1,4 @@
-//! What is answered as durable is there after a power cut.
+//! Changes answered as durable survive a power cut.
 
 use super::*;
 use space::api::{SpaceCompletion, SpaceError, SpaceReply, SpaceRequest, SpaceSize, VirtualDisk};

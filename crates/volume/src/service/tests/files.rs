@@ -347,13 +347,13 @@ fn what_the_volume_could_never_hold_is_refused_of_a_file_without_holes() {
     let free = bench.service.file_system().statistics().available_bytes;
     assert_eq!(grow(&mut bench, free + (1 << 20)), Err(NtStatus::DISK_FULL));
     assert_eq!(bench.information(open).end_of_file, 0);
-    // As large as the room that is free, and told as if all of it were taken.
+    // As large as the free space, and reported as fully allocated.
     assert_eq!(grow(&mut bench, free - 5000), Ok(()));
     let told = bench.information(open);
     assert_eq!(told.allocation_bytes, (free - 5000).next_multiple_of(4096));
     assert_eq!(grow(&mut bench, 10), Ok(()));
     assert_eq!(bench.information(open).allocation_bytes, 4096);
-    // Holes take nothing, and are told so.
+    // Holes take nothing, and are reported so.
     bench.call(Operation::SetSparse { open, sparse: true }).expect("sparse");
     assert_eq!(grow(&mut bench, 1 << 40), Ok(()));
     bench.write(open, 1 << 41, b"far").expect("written");
@@ -417,10 +417,22 @@ fn while_limits_hold_a_directory_s_streams_are_written_by_its_owner_and_administ
     bench.close(made.open).expect("closed");
     let early = bench.create(create("directory:early", &other)).expect("no limits hold").open;
     bench.close(early).expect("closed");
+    let kept = bench.create(create("directory:kept", &other)).expect("no limits hold").open;
+    let (of_owner, of_file) = (create("directory:own", &owner), create("plain:stream", &other));
+    let may = [of_owner, of_file].map(|create| bench.create(create).expect("no limits hold").open);
+    bench.write(kept, 0, b"begun").expect("written");
     let root = bench.create(Create { caller: create("", &administrator).caller, ..root(1) }).expect("opened");
     let settings = QuotaSettings { mode: QuotaMode::Enforce, ..QuotaSettings::default() };
     let change = QuotaChange::Settings(settings);
     bench.call(Operation::SetQuotas { open: root.open, change }).expect("set");
+    // An open that is older than the limits.
+    assert_eq!(bench.write(kept, 5, b"more").err(), Some(NtStatus::ACCESS_DENIED));
+    for grows in [SetInformation::EndOfFile(1 << 20), SetInformation::Allocation(1 << 20)] {
+        assert_eq!(bench.set(kept, grows).err(), Some(NtStatus::ACCESS_DENIED));
+    }
+    for open in may {
+        bench.write(open, 0, b"more").expect("written");
+    }
     for (path, token, is_let) in [
         ("directory:new", &other, false),
         ("directory:early", &other, false),

@@ -11,6 +11,7 @@ mod owners;
 mod persistent;
 mod propagation;
 mod random;
+pub mod refusals;
 mod review;
 mod short_names;
 
@@ -114,13 +115,13 @@ impl Bench {
         Self::with(fs, ServiceConfig::default())
     }
 
-    /// With room for so many opens.
+    /// With room for this many opens.
     pub fn with_opens(opens_max: usize) -> Self {
         let disk = space::memory::MemoryVirtualDisk::new(BlockCount(65_536), 4096, BlockCount(65_536));
         Self::with(formatted(disk), ServiceConfig { opens_max, ..ServiceConfig::default() })
     }
 
-    /// With room for so many byte-range locks.
+    /// With room for this many byte-range locks.
     pub fn with_locks(locks_max: usize) -> Self {
         let disk = space::memory::MemoryVirtualDisk::new(BlockCount(65_536), 4096, BlockCount(65_536));
         Self::with(formatted(disk), ServiceConfig { locks_max, ..ServiceConfig::default() })
@@ -172,7 +173,7 @@ impl Bench {
         self.full_answer(operation).map(|answer| answer.map_err(|refusal| refusal.status))
     }
 
-    /// The answer with all that is told of a refusal.
+    /// The answer with all details of a refusal.
     pub fn full_answer(&mut self, operation: OperationId) -> Option<Result<Reply, Refusal>> {
         self.settle();
         self.answers.remove(&operation)

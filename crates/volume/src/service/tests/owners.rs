@@ -1,4 +1,4 @@
-//! Whose opens there are, how many, and that the end of many costs nobody else much.
+//! Opens by owner, their number, and the end of many, which costs nobody else much.
 
 use super::*;
 use crate::service::turn::{OPERATION_STEPS, STEPS_PER_TURN};
@@ -83,7 +83,7 @@ fn an_open_gives_way_once() {
     assert_eq!(bench.create(open_if(7, "more")).unwrap_err(), NtStatus::TOO_MANY_OPENED_FILES);
 }
 
-/// Two volumes of one server with room for so many opens that outlast their connections.
+/// Two volumes of one server with room for this many opens that outlast their connections.
 fn volumes_with_lasting(opens_max: usize) -> [Bench; 2] {
     let config = ServiceConfig { lasting: LastingOpens::new(opens_max), ..ServiceConfig::default() };
     [(); 2].map(|()| {

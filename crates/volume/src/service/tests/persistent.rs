@@ -1,4 +1,5 @@
-//! Opens of continuously available shares outlive the server, with everything that their clients were told of them.
+//! Opens of continuously available shares outlive the server, with everything that was reported to
+//! their clients.
 
 mod answers;
 mod cuts;
@@ -96,7 +97,7 @@ impl Bench {
         self.set(open, SetInformation::Disposition { flags: delete.into() }).map(drop)
     }
 
-    /// What an intruder from another client gets.
+    /// Opens a path as an intruder from another client; returns the status.
     fn intrude(&mut self, path: &str) -> NtStatus {
         let create = Create { caller: continuous(2, 2), ..open_if(2, path) };
         self.create(create).err().unwrap_or(NtStatus::SUCCESS)

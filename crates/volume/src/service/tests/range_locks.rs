@@ -1,4 +1,5 @@
-//! Range locks and their waiting requests against a model that looks at every lock, and how many they look at themselves.
+//! Range locks and their waiting requests against a model that examines every lock, and the number of
+//! locks they examine themselves.
 
 use super::super::intervals::STEPS;
 use super::super::waiting_locks::{WaitingLock, WaitingLocks};
@@ -101,7 +102,7 @@ proptest! {
                 }
                 Step::Unlock(owner, range) => {
                     let owner = OpenId(owner);
-                    // What is held is unlocked more often than what is not.
+                    // Held ranges are unlocked more often than others.
                     let held: Vec<_> = model.0.iter().filter(|lock| lock.0 == owner).collect();
                     let range = held.get(range.offset as usize % 8).map_or(range, |lock| lock.1);
                     prop_assert_eq!(locks.unlock(owner, range).is_ok(), model.unlock(owner, range));

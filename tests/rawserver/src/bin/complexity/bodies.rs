@@ -1,4 +1,4 @@
-//! Bodies of requests, byte by byte: what a client library would not send.
+//! Bodies of requests, byte by byte, that a client library would not send.
 
 use smb::wire::{FileId, HEADER_BYTES};
 use zerocopy::IntoBytes;

@@ -1,4 +1,4 @@
-//! The cases: each puts into a server what makes one message dear, and measures that message.
+//! The cases: each prepares a server so that one message is expensive, and measures that message.
 
 use super::Bench;
 use super::bodies::*;
@@ -6,14 +6,14 @@ use rawserver::{Client, User, join, sign, status};
 use smb::wire::{Command, FILE_OPEN_IF, FileId};
 use types::NtStatus;
 
-/// The largest payload (`Limits::write_bytes`) and what may stand around it.
+/// The largest payload (`Limits::write_bytes`) and its surroundings.
 const PAYLOAD_BYTES: usize = 8 << 20;
 const OVERHEAD_BYTES: usize = 60 << 10;
-/// Of a connection that nobody has logged on to.
+/// Largest message of a connection without a logon.
 const FIRST_BYTES: usize = 60 << 10;
-/// As many requests as the server works on of one compound.
+/// Requests of one compound that the server works on at most.
 const COMPOUND_REQUESTS: usize = 64;
-/// As many as have room in one message.
+/// Requests that fit into one message.
 const COMPOUND_ECHOES: usize = PAYLOAD_BYTES / 72;
 const FILE_DIRECTORY_FILE: u32 = 1;
 const CREATE_NEW_OR_OPEN: usize = FILE_OPEN_IF as usize;
@@ -54,7 +54,7 @@ pub const CASES: &[Case] = &[
             setup_pairs(bench, pairs);
         }
     }),
-    // Names and what comes with a CREATE.
+    // Names, and contexts of a CREATE.
     full("tree-connect-path", |bench| {
         let path = wide(&r"\".repeat(30_000));
         let body = Body::default().u16(9).u16(0).u16(72).u16(path.len()).bytes(&path).0;
@@ -256,7 +256,7 @@ pub const CASES: &[Case] = &[
     full("random-bodies", |bench| {
         for command in (2..19_u16).filter_map(Command::from_wire) {
             for seed in 0..4 {
-                // Each on a connection of its own, as what is damaged may end it.
+                // Each on a connection of its own, as a damaged message may end it.
                 let mut client = Client::ready(&mut bench.world, User::Ana, "both");
                 let body = seeded(u64::from(command as u16) << 8 | seed, 1 << 20);
                 let mut message = client.build(command, &body, 17);
@@ -269,7 +269,8 @@ pub const CASES: &[Case] = &[
 ];
 
 impl Bench {
-    /// Sends a message that is not counted, and which has to be done, or to wait, for the case to say anything.
+    /// Sends a message that is not counted, and that has to succeed, or to wait, for the case to mean
+    /// anything.
     fn send(&mut self, command: Command, body: &[u8], charge: u16) {
         let done = self.try_send(command, body, charge);
         assert!(matches!(done, Some(NtStatus::SUCCESS | NtStatus::PENDING)), "{command:?}: {done:?}");
@@ -287,7 +288,7 @@ impl Bench {
         done
     }
 
-    /// As many locks on one open as the server allows, every second byte.
+    /// Takes as many locks on one open as the server allows, every second byte.
     fn fill_locks(&mut self, file: FileId) {
         for request in 0..64 {
             if self.try_send(Command::Lock, &lock(file, request * 2048, 1000), 1) != Some(NtStatus::SUCCESS) {
@@ -334,7 +335,7 @@ fn setup(bench: &mut Bench, token: &[u8]) {
     bench.measure_at(client.connection, message);
 }
 
-/// An AUTHENTICATE whose response has so many pairs of target information.
+/// An AUTHENTICATE whose response has `pairs` pairs of target information.
 fn setup_pairs(bench: &mut Bench, pairs: usize) {
     let mut client = Client::new(&mut bench.world).expect("a connection");
     client.negotiate(&mut bench.world);

@@ -16,7 +16,7 @@ fn waiting(cache: CacheRequest) -> (Disk, Bench, OperationId) {
     (disk, bench, create)
 }
 
-/// The open of another client that asks others for what they cache.
+/// The open of another client that breaks others' caching.
 fn beside() -> Create {
     Create { caller: continuous(2, 2), desired_access: rights::FILE_GENERIC_READ, ..open_if(2, "file") }
 }

@@ -1,7 +1,7 @@
 //! Power cuts before each write to the disk, under a client with opens, leases, locks and deletions.
 //!
-//! What was answered is there afterwards, and what was not answered is there whole or not at all: what the client finds is what it had
-//! after the last operation that was answered, or after the next one.
+//! Answered operations survive, and unanswered ones survive whole or not at all: the client finds the
+//! state after its last answered operation, or after the next one.
 
 use super::*;
 use space::api::{SpaceCompletion, SpaceRequest, SpaceSize, VirtualDisk};
@@ -56,7 +56,7 @@ impl VirtualDisk for CutDisk {
     }
 }
 
-/// What a client finds under a GUID.
+/// Open that a client finds under a GUID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Seen {
     path: &'static str,
@@ -66,7 +66,7 @@ struct Seen {
     deleting: bool,
 }
 
-/// What it finds of all, by GUID, and the names that there are.
+/// All opens that it finds, by GUID, and the existing names.
 type World = (Vec<(u8, Seen)>, Vec<&'static str>);
 
 const OFFSETS: [u64; 3] = [0, 100, 200];
@@ -83,7 +83,7 @@ fn step(bench: &mut Bench, opens: &mut Vec<OpenId>, number: usize) -> Option<boo
     let rename = SetInformation::Rename { target: wide("new"), replace: false, posix: false };
     let created = |create| Operation::Create(Box::new(create));
     let request = match number {
-        // Its file is made before there is room for what it allocates.
+        // The file is made before there is space for its allocation.
         0 => created(Create { allocation_bytes: Some(100 << 20), ..leased("one", 1, RH) }),
         1 => lock(opens[0], 0, Some(true), Some(0x11)),
         2 => created(leased("two", 2, RWH)),
@@ -141,7 +141,7 @@ fn expected() -> Vec<World> {
     ]
 }
 
-/// Looks at what there is.
+/// Returns the state that clients find.
 fn look(bench: &mut Bench) -> World {
     let known: Vec<(OpenId, String)> = bench
         .service
@@ -209,7 +209,8 @@ fn a_file_is_never_there_without_the_open_that_made_it() {
         // The superblock says from here on that there may be opens.
         bench.create(persistent("first", 9)).expect("made");
         disk.writes_left.set(cut_at);
-        // The file is made before there is room for what it allocates; the other create has the journal written meanwhile.
+        // The file is made before there is space for its allocation; the other create has the journal written
+        // meanwhile.
         let allocating = Create { allocation_bytes: Some(100 << 20), ..persistent("one", 1) };
         bench.service.submit(OperationId(500), Operation::Create(Box::new(allocating)), bench.now);
         bench.start(Operation::Create(Box::new(persistent("two", 2))));

@@ -1,12 +1,12 @@
-//! What becomes of persistent opens in odd moments: answers that reach nobody, volumes that take no changes, interrupted creates, shares
-//! that promise something else.
+//! Persistent opens in odd moments: answers that reach nobody, volumes that take no changes,
+//! interrupted creates, shares that promise something else.
 
 use super::*;
 use crate::fs::FileId;
 use crate::service::open::LinkName;
 use crate::service::tasks::Attempt;
 
-/// What interrupted creates wait for here, so that they go on when they are told to.
+/// File for whose opens interrupted creates wait here, so that they continue only when woken.
 const NEVER_OPEN: FileId = FileId(u64::MAX);
 const SECOND: Duration = Duration::from_secs(1);
 
