@@ -23,7 +23,7 @@ use super::syncing::Syncing;
 use crate::planted::Planted;
 use pool::Move;
 use records::JobKind;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use types::{ChunkIndex, DiskId, Monotonic};
 
@@ -70,8 +70,6 @@ pub(super) struct Jobs {
     suspended: BTreeSet<u8>,
     /// Time of the next plan of disks to bring back and copies to make.
     plan_at: Monotonic,
-    /// When each stale disk left, or the volume was opened without it.
-    absent_since: BTreeMap<DiskId, Monotonic>,
 }
 
 fn code(kind: JobKind) -> u8 {
@@ -244,7 +242,7 @@ impl Jobs {
         if ground.setting.is_given_up(disk) {
             return false;
         }
-        let since = self.absent_since.get(&disk).copied().unwrap_or_default();
+        let since = ground.membership.absent_since(disk).unwrap_or_default();
         ground.setting.now.since(since) < ground.setting.config.rebuild_after
     }
 
@@ -341,14 +339,9 @@ impl Jobs {
         }
     }
 
-    /// Notes that the disk is out of the in-sync set, or was when the volume was opened, or is new.
-    pub fn note_absent(&mut self, disk: DiskId, now: Monotonic) {
-        self.absent_since.insert(disk, now);
-    }
-
     /// Notes that the record has the disk in sync.
     pub fn disk_joined(&mut self, disk: DiskId, ground: &mut Ground, operations: &mut Operations) {
-        self.absent_since.remove(&disk);
+        ground.membership.note_present(disk);
         self.may_have_surplus = true;
         self.resyncs.resync_joined(disk, ground, operations);
         let record = ground.membership.record();

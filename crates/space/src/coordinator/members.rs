@@ -3,7 +3,7 @@
 //! Invariant: `left_at` is set if and only if some member is leaving.
 
 use std::collections::BTreeMap;
-use types::{DiskId, Epoch};
+use types::{DiskId, Epoch, Monotonic};
 
 /// A doubt about the copies of a disk in sync, which came back and may have lost writes that it acknowledged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -24,6 +24,8 @@ struct Member {
     /// The highest epoch that it was asked to promise.
     asked: Epoch,
     doubt: Doubt,
+    /// When the disk left the in-sync set or became known, or when the volume was opened without it. `None`: it is in sync.
+    absent_since: Option<Monotonic>,
     /// A committed record has expelled it, and disks that remain have yet to promise that record's epoch.
     is_leaving: bool,
 }
@@ -65,6 +67,14 @@ impl Members {
         let is_new = *asked < epoch;
         *asked = epoch.max(*asked);
         is_new
+    }
+
+    pub fn absent_since(&self, disk: DiskId) -> Option<Monotonic> {
+        self.members.get(&disk)?.absent_since
+    }
+
+    pub fn set_absent_since(&mut self, disk: DiskId, since: Option<Monotonic>) {
+        self.member(disk).absent_since = since;
     }
 
     /// Opens a doubt: the record is to expel the disk before it is spoken to.

@@ -282,6 +282,24 @@ impl Membership {
         self.members.open_doubt(disk);
     }
 
+    /// Returns when the disk left the in-sync set or became known, or when the volume was opened without it.
+    pub fn absent_since(&self, disk: DiskId) -> Option<Monotonic> {
+        self.members.absent_since(disk)
+    }
+
+    pub fn note_absent(&mut self, disk: DiskId, now: Monotonic) {
+        self.members.set_absent_since(disk, Some(now));
+    }
+
+    /// Notes that the volume is opened without the stale disks.
+    pub fn note_all_absent(&mut self, now: Monotonic) {
+        self.record.stale.iter().for_each(|stale| self.members.set_absent_since(stale.disk, Some(now)));
+    }
+
+    pub fn note_present(&mut self, disk: DiskId) {
+        self.members.set_absent_since(disk, None);
+    }
+
     /// Notes that the disk said it has promised this epoch.
     pub fn note_promise(&mut self, disk: DiskId, epoch: Epoch) {
         debug_assert!(

@@ -301,9 +301,7 @@ impl Coordinator {
             Claim::NotOurs => self.membership_answered(token, answer),
             Claim::Pending => {}
             Claim::Claimed => {
-                for stale in &self.ground.membership.record().stale {
-                    self.jobs.note_absent(stale.disk, self.ground.setting.now);
-                }
+                self.ground.membership.note_all_absent(self.ground.setting.now);
             }
             Claim::Failed(why) => self.stop(why),
         }
@@ -579,7 +577,7 @@ impl Coordinator {
         for disk in changes.disks(Change::Expel) {
             operations.begin_absence(disk, ground);
             ground.chunks.remove_holder(disk);
-            jobs.note_absent(disk, now);
+            ground.membership.note_absent(disk, now);
             if let Some(stale) = ground.membership.record().stale.iter().find(|stale| stale.disk == disk) {
                 let (since, why) = (stale.since, ground.calls.why_failed(disk));
                 ground.reports.emit(Event::DiskLeft { disk, since, why });
@@ -605,7 +603,7 @@ impl Coordinator {
             operations.absences.forget(disk);
         }
         for disk in changes.disks(Change::Add) {
-            jobs.note_absent(disk, now);
+            ground.membership.note_absent(disk, now);
             ground.connect(disk);
         }
         for (disk, chunk) in changes.marks() {
