@@ -31,6 +31,7 @@ mod paths;
 mod peer;
 pub mod planned;
 pub mod printed;
+pub mod promises;
 pub mod rdma;
 mod rebalancing;
 mod refusals;

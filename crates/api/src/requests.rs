@@ -103,7 +103,7 @@ pub struct EraseDisk {
     pub confirm: Option<String>,
 }
 
-/// Makes a disk forget promises that no owner can fulfil.
+/// Makes a disk forget promises that no owner can fulfil, or promises that an older image of it lacks.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ForgetPromises {

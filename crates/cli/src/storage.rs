@@ -121,7 +121,7 @@ fn forget_promises(client: &Client, as_json: bool, named: &str, yes: Option<&str
     if as_json {
         return json(&forgotten);
     }
-    println!("disk {disk} has forgotten what it promised to {}", forgotten.volumes.join(", "));
+    println!("what disk {disk} had promised to {} is forgotten", forgotten.volumes.join(", "));
     Ok(())
 }
 

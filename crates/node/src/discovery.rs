@@ -19,22 +19,37 @@ const ENTRIES_MAX: usize = 4096;
 /// A device that does not answer within it is left alone.
 const TIME_BOUND: Duration = Duration::from_secs(5);
 
-/// Finds a disk that is not at `recorded` any more: among `search`, and beside `recorded` if that was a file. Of several copies of it the one that was
-/// written last; none if they do not say which that is.
-pub fn find(id: DiskId, recorded: &Path, search: &[PathBuf]) -> Option<String> {
+/// Finds a disk among `search`, and beside `recorded` if that is a file: of several copies the one that was written last. `opened` is one of them, of
+/// which more is known than that it lies there.
+///
+/// # Errors
+/// If the copies do not say which was written last: their places, dates and versions, in words.
+pub fn find(
+    id: DiskId,
+    recorded: &Path,
+    search: &[PathBuf],
+    opened: Option<FoundDisk>,
+) -> Result<Option<String>, String> {
     let beside = recorded.parent().filter(|parent| !parent.starts_with("/dev")).map(Path::to_path_buf);
     let places: Vec<PathBuf> = beside.into_iter().chain(search.iter().cloned()).collect();
-    let is_it = |path: &PathBuf| identity(path).is_some_and(|(disk, _)| disk == id);
+    let known = opened.as_ref().and_then(|disk| Path::new(&disk.path).canonicalize().ok());
+    let is_it = |path: &PathBuf| {
+        (known.is_none() || path.canonicalize().ok() != known)
+            && identity(path).is_some_and(|(disk, _)| disk == id)
+    };
     let mut found: Vec<PathBuf> = candidates(&places).into_iter().filter(is_it).collect();
-    if found.len() > 1 {
-        let copies: Vec<FoundDisk> = found.iter().filter_map(|path| look(path)).collect();
-        let Some(latest) = latest_of(&copies) else {
-            tracing::warn!(disk = %id, ?found, "nothing tells which copy of a disk was written last: none is taken");
-            return None;
-        };
-        return Some(latest.path.clone());
+    if found.len() + usize::from(opened.is_some()) < 2 {
+        let path = found.pop().and_then(|path| path.to_str().map(str::to_owned));
+        return Ok(path.or(opened.map(|disk| disk.path)));
     }
-    found.pop().and_then(|path| path.to_str().map(str::to_owned))
+    let looked = found.iter().filter_map(|path| look(path));
+    let copies: Vec<FoundDisk> = opened.into_iter().chain(looked).collect();
+    match latest_of(&copies) {
+        Ok(latest) => Ok(latest.map(|copy| copy.path.clone())),
+        Err(copies) => Err(format!(
+            "there are several copies of it, and nothing tells which has what was written last: {copies}; detach those that are not to count"
+        )),
+    }
 }
 
 fn identity(path: &Path) -> Option<(DiskId, types::PoolId)> {

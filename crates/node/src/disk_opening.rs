@@ -1,7 +1,7 @@
 //! Opens a recorded disk: its file, its store, its place in the pool's space.
 //!
-//! Promises: a disk that carries newer records than the state is never used. Nothing here blocks:
-//! blocking calls run on helper threads.
+//! Promises: a disk that carries newer records than the state is never used; an older image of a disk is
+//! not used if a later copy is found. Nothing here blocks: blocking calls run on helper threads.
 
 use crate::counted::{CountedDisk, Counters};
 use crate::disk_slot::Condition;
@@ -10,16 +10,20 @@ use crate::disks::Disks;
 use crate::kept::KeptState;
 use crate::neighbours::Neighbours;
 use crate::pools::Pools;
+use crate::promises::promised_by_record;
 use crate::tasks::{Tasks, until};
 use disk::partition::{TableState, look_after_table};
 use disk::{Disk, FileDiskOptions, OpenedFile};
 use records::image::PoolImage;
-use records::{DiskRecord, DiskState, PoolRecord};
+use records::import::FoundDisk;
+use records::{DiskRecord, DiskState, PoolRecord, Typed, VolumeRecord};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 use store::{OpenError, Opening, Store, StoreOptions};
 use sys::driver::Driver;
+use types::{Epoch, VolumeId};
 
 /// Puts an opened file on the loop, within a time bound for each operation. Test builds put faults between.
 pub type OnLoop = fn(&Driver, OpenedFile, Duration) -> std::io::Result<Box<dyn Disk>>;
@@ -82,13 +86,22 @@ impl DiskOpener {
         // `None`: the disk left its pool meanwhile.
         let Some(counters) = known else { return };
         let mut result = self.open_store(&record, counters.clone()).await;
-        if result.is_err()
-            && let Some(path) = self.find_elsewhere(&record).await
-            && path != record.path
-        {
-            tracing::warn!(disk = %record.id, from = record.path, to = path, "a disk has another path");
-            record.path = path;
-            result = self.open_store(&record, counters).await;
+        let old = match &result {
+            Ok(opened) => self.old_image(&record, &opened.0).await,
+            Err(_) => None,
+        };
+        if result.is_err() || old.is_some() {
+            match self.find_latest(&record, old).await {
+                Ok(Some(path)) if path != record.path => {
+                    tracing::warn!(disk = %record.id, from = record.path, to = path, "a disk has another path");
+                    record.path = path;
+                    // Closed first: a label is written by one at a time.
+                    drop(result);
+                    result = self.open_store(&record, counters).await;
+                }
+                Ok(_) => {}
+                Err(why) => result = Err(why.into()),
+            }
         }
         let result = match result {
             Ok(opened) => {
@@ -100,10 +113,33 @@ impl DiskOpener {
         self.note(&record, result);
     }
 
-    /// Finds the disk by its label.
-    async fn find_elsewhere(&self, record: &DiskRecord) -> Option<String> {
+    /// Finds the disk by its label, or a later copy of it than `opened`.
+    async fn find_latest(
+        &self,
+        record: &DiskRecord,
+        opened: Option<FoundDisk>,
+    ) -> Result<Option<String>, String> {
         let (id, path, search) = (record.id, PathBuf::from(&record.path), self.search.to_vec());
-        self.tasks.blocking(move || crate::discovery::find(id, &path, &search)).await?
+        let find = move || crate::discovery::find(id, &path, &search, opened);
+        self.tasks.blocking(find).await.unwrap_or(Ok(None))
+    }
+
+    /// What an opened disk says of itself, if it is an older image: it has promised less to some volume than the records have of it, which they have
+    /// after it did. The right one may lie beside it.
+    async fn old_image(&self, record: &DiskRecord, store: &Store<CountedDisk>) -> Option<FoundDisk> {
+        let promised: BTreeMap<VolumeId, Epoch> = store.promises().into_iter().collect();
+        let state = self.kept.state().clone();
+        let volumes = self.tasks.blocking(move || state.list::<VolumeRecord>().ok()).await.flatten()?;
+        let is_behind = |volume: &VolumeRecord| {
+            promised.get(&volume.id).copied().unwrap_or_default() < promised_by_record(volume, record.id)
+        };
+        volumes.iter().map(|found| &found.value).any(is_behind).then(|| FoundDisk {
+            path: record.path.clone(),
+            disk: record.id,
+            pool: record.pool,
+            image: PoolImage::parse(store.records()).map_err(|error| error.to_string()),
+            promised,
+        })
     }
 
     async fn open_store(&self, record: &DiskRecord, counters: Rc<Counters>) -> Result<Opened, Refusal> {

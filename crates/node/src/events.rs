@@ -3,7 +3,7 @@
 use space::coordinator::{Comparison, Event};
 use space::local::LocalEvent;
 use std::cell::{Ref, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use types::{ChunkIndex, DiskId, Lba, VolumeId};
 
 /// Events that are kept.
@@ -67,6 +67,24 @@ impl Events {
 
     pub fn log(&self) -> Ref<'_, VecDeque<(u64, LocalEvent)>> {
         self.log.borrow()
+    }
+
+    /// Returns the volumes for which an older image of the disk was put back, and since when, until it is
+    /// up to date again.
+    pub fn gone_back(&self, disk: DiskId) -> BTreeMap<VolumeId, u64> {
+        let mut since = BTreeMap::new();
+        for (unix_s, event) in self.log.borrow().iter() {
+            match event {
+                LocalEvent::Volume(volume, Event::WentBack { disk: found, .. }) if *found == disk => {
+                    since.entry(*volume).or_insert(*unix_s);
+                }
+                LocalEvent::Volume(volume, Event::DiskJoined { disk: found }) if *found == disk => {
+                    since.remove(volume);
+                }
+                _ => {}
+            }
+        }
+        since
     }
 
     pub(crate) fn take_joined(&self) -> Vec<(VolumeId, DiskId)> {

@@ -83,7 +83,7 @@ pub use neighbours::{MakeTransport, Membership, Neighbours, NodeLife, Unreached}
 pub use node::{Node, Options, Settings};
 pub use node_of_cluster::adopt_records;
 pub use pace::{Asked, Slow};
-pub use promises::{Beyond, Promises};
+pub use promises::{Beyond, Promises, Recorded};
 pub use served::ServedVolume;
 pub use volume_care::NewVolume;
 pub use volume_paths::Described;

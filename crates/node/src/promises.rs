@@ -14,15 +14,19 @@
 //! of the writes under that promise: the record expels it for a full resync, or it serves the chunks
 //! that no other disk has (`space::coordinator::going_back`). No earlier owner can write to it, because
 //! opening a session names the epoch that the disk must have promised.
+//!
+//! **Too little**: an older image of the disk is in its place. A volume that needs chunks that only this
+//! disk should have waits for the right disk, or for an administrator who accepts this one.
 
 use crate::disks::Disks;
 use crate::error::{Done, Error, ErrorKind};
 use crate::pools::Pools;
 use crate::state::State;
 use crate::tasks::Tasks;
-use crate::volumes::Volumes;
+use crate::volumes::{VolumeEntry, Volumes};
 use records::import::EPOCHS_AHEAD_MAX;
-use records::{DeletedVolume, Typed, VolumeRecord};
+use records::{DeletedVolume, StateError, Typed, VolumeRecord};
+use space::coordinator::Phase;
 use space::seam::BlockStore;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,13 +40,38 @@ const EVERY: Duration = Duration::from_secs(600);
 /// Timeout of a disk for forgetting a promise.
 const FORGET_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A promise that no owner of the volume can reach.
+/// Attempts to change the record of an open volume.
+const ACCEPT_TRIES: u32 = 20;
+
+/// Records of volumes.
+pub type Recorded = BTreeMap<VolumeId, VolumeRecord>;
+
+/// A promise that no owner of the volume can reach, or that is less than the disk had given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Beyond {
     pub volume: VolumeId,
     pub name: String,
     pub promised: Epoch,
     pub recorded: Epoch,
+}
+
+/// Says what the disk has promised by the volume's record, which has it after the disk did.
+pub(crate) fn promised_by_record(record: &VolumeRecord, disk: DiskId) -> Epoch {
+    match record.stale.iter().find(|stale| stale.disk == disk) {
+        Some(stale) => stale.promised,
+        None if record.in_sync.contains(&disk) => record.promised,
+        None => Epoch(0),
+    }
+}
+
+/// The epoch of the record, if no owner can reach the promise from it.
+fn beyond(record: &VolumeRecord, promised: Epoch) -> Option<Epoch> {
+    (promised.0 > record.epoch.0.saturating_add(EPOCHS_AHEAD_MAX)).then_some(record.epoch)
+}
+
+/// The least that the disk had promised, if that is more. A disk that is stale is brought up to date, whatever it has.
+fn behind(record: &VolumeRecord, disk: DiskId, promised: Epoch) -> Option<Epoch> {
+    (record.in_sync.contains(&disk) && promised < record.promised).then_some(record.promised)
 }
 
 /// Has disks forget promises that nobody needs, or that no owner can reach.
@@ -89,29 +118,50 @@ impl Promises {
         }
     }
 
-    /// Lists the disk's promises that no owner can reach, by the records as they are known here.
-    pub fn beyond(&self, disk: DiskId) -> Vec<Beyond> {
-        let entries = self.volumes.entries();
-        self.beyond_of(disk, |volume| entries.get(&volume).map(|entry| entry.record.clone()))
+    /// Lists the disk's promises that no owner can reach.
+    pub fn beyond(&self, disk: DiskId, recorded: &Recorded) -> Vec<Beyond> {
+        self.compared(disk, recorded, beyond)
     }
 
-    fn beyond_of(&self, disk: DiskId, record: impl Fn(VolumeId) -> Option<VolumeRecord>) -> Vec<Beyond> {
-        let slots = self.disks.slots();
-        let Some(store) = slots.get(&disk).and_then(|slot| slot.store()) else { return Vec::new() };
-        let beyond = |(volume, promised): (VolumeId, Epoch)| {
-            let VolumeRecord { name, epoch: recorded, .. } = record(volume)?;
-            (promised.0 > recorded.0.saturating_add(EPOCHS_AHEAD_MAX)).then_some(Beyond {
-                volume,
-                name,
-                promised,
-                recorded,
-            })
+    /// Lists the volumes that count on the disk and to which it has promised less than the records say: it
+    /// is an older image of itself, and they may wait.
+    pub fn behind(&self, disk: DiskId, recorded: &Recorded) -> Vec<Beyond> {
+        self.compared(disk, recorded, |record, promised| behind(record, disk, promised))
+    }
+
+    /// The records as they are known here.
+    pub fn recorded(&self) -> Recorded {
+        let of = |(id, entry): (&VolumeId, &VolumeEntry)| {
+            let space = self.pools.space(entry.pool);
+            let serving = space.filter(|space| space.phase(*id) == Some(Phase::Serving));
+            let record = serving.and_then(|space| space.record(*id));
+            (*id, record.unwrap_or_else(|| entry.record.clone()))
         };
-        store.with(|store| store.promises()).into_iter().filter_map(beyond).collect()
+        self.volumes.entries().iter().map(of).collect()
     }
 
-    /// Has a disk of this server forget the promises that no owner can reach, if `is_confirmed`. Returns
-    /// these promises.
+    /// Lists the volumes of the disk's pool for which `apart` returns an epoch, given the record and the
+    /// disk's promise.
+    fn compared(
+        &self,
+        disk: DiskId,
+        recorded: &Recorded,
+        apart: impl Fn(&VolumeRecord, Epoch) -> Option<Epoch>,
+    ) -> Vec<Beyond> {
+        let slots = self.disks.slots();
+        let Some(slot) = slots.get(&disk) else { return Vec::new() };
+        let Some(store) = slot.store() else { return Vec::new() };
+        let promises: BTreeMap<VolumeId, Epoch> = store.with(|store| store.promises()).into_iter().collect();
+        let found = |record: &VolumeRecord| {
+            let promised = promises.get(&record.id).copied().unwrap_or_default();
+            let recorded = apart(record, promised)?;
+            Some(Beyond { volume: record.id, name: record.name.clone(), promised, recorded })
+        };
+        recorded.values().filter(|record| record.pool == slot.record.pool).filter_map(found).collect()
+    }
+
+    /// Has a disk of this server forget the promises that no owner can reach, and accepts the disk as it is
+    /// if it has promised less than the records say; both only if `is_confirmed`. Returns these promises.
     ///
     /// # Errors
     /// `NotFound`; `Unavailable` if the disk cannot be used; `Conflict` if it has no such promise, so that
@@ -125,10 +175,11 @@ impl Promises {
         let recorded = self.state.change(|state| {
             let records =
                 state.list::<VolumeRecord>()?.into_iter().map(|found| (found.value.id, found.value));
-            Ok(records.collect::<BTreeMap<VolumeId, VolumeRecord>>())
+            Ok(records.collect::<Recorded>())
         });
         let recorded = recorded.await?;
-        let found = self.beyond_of(disk, |volume| recorded.get(&volume).cloned());
+        let (beyond, behind) = (self.beyond(disk, &recorded), self.behind(disk, &recorded));
+        let found: Vec<Beyond> = beyond.iter().chain(&behind).cloned().collect();
         if found.is_empty() {
             let why = format!(
                 "disk {disk} has made no impossible promise, so there is none to forget. If a volume does not open, \
@@ -137,12 +188,42 @@ impl Promises {
             return Err(Error::new(ErrorKind::Conflict, why));
         }
         if is_confirmed {
-            for Beyond { volume, name, promised, recorded } in &found {
+            for Beyond { volume, name, promised, recorded } in &beyond {
                 self.unpromise(disk, *volume).await?;
                 tracing::warn!(%disk, name, ?promised, ?recorded, "a disk has forgotten a promise that no owner can come to");
             }
+            for Beyond { volume, name, promised, recorded } in &found {
+                self.accept(disk, *volume).await?;
+                tracing::warn!(%disk, name, ?promised, ?recorded, "a disk is accepted as it is for what no other has");
+            }
         }
         Ok(found)
+    }
+
+    /// Adds the disk to the accepted images of the volume's record.
+    async fn accept(&self, disk: DiskId, volume: VolumeId) -> Done<()> {
+        let accepted = self.state.change(move |state| {
+            for _ in 0..ACCEPT_TRIES {
+                let Some(found) = state.read::<VolumeRecord>(&volume.to_string())? else { return Ok(None) };
+                let mut record = found.value;
+                if !record.accepted_images.contains(&disk) {
+                    record.accepted_images.push(disk);
+                }
+                match state.write(&record, found.revision) {
+                    // Its coordinator changed it meanwhile.
+                    Err(StateError::Conflict) => {}
+                    written => return written.map(|_| Some(record)),
+                }
+            }
+            Err(StateError::Conflict)
+        });
+        if let Some(record) = accepted.await?
+            && let Some(space) = self.pools.space(record.pool)
+        {
+            // If it is open here; another server hears of the record by itself.
+            space.note_record(&record);
+        }
+        Ok(())
     }
 
     async fn unpromise(&self, disk: DiskId, volume: VolumeId) -> Done<()> {

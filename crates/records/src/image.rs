@@ -58,6 +58,25 @@ pub struct ImageHeader {
     pub omitted: u32,
 }
 
+impl ImageHeader {
+    /// Tells which copy it is, for people.
+    pub fn in_words(&self) -> String {
+        let ImageVersion { generation, revision } = self.version;
+        let written = self.written_unix_s;
+        let (year, month, day) = types::civil_date(i64::try_from(written / 86_400).unwrap_or_default());
+        let (hour, minute) = (written % 86_400 / 3600, written % 3600 / 60);
+        let exported = if self.exported { ", exported" } else { "" };
+        format!(
+            "records of {year}-{month:02}-{day:02} {hour:02}:{minute:02} UTC, generation {generation}, revision {revision}{exported}"
+        )
+    }
+}
+
+/// Tells which copy of the records a disk carries, for people.
+pub fn records_in_words(bytes: &[u8]) -> String {
+    parse_header(bytes).map_or_else(|error| format!("no records ({error})"), |header| header.in_words())
+}
+
 /// A pool's records as of one revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolImage {

@@ -182,18 +182,7 @@ pub fn plan(found: &[FoundDisk], wanted: &Wanted, searched: &str) -> Result<Plan
     }
     let (mut volumes, deleted) = checked(image, pool, &recorded, &mut notes)?;
     for volume in &mut volumes {
-        demand_likely(volume, &disks)?;
-        let promised = disks.iter().filter_map(|disk| disk.promised.get(&volume.id)).max();
-        let promised = promised.copied().unwrap_or_default();
-        if volume.owner.is_some() && promised > volume.epoch {
-            // A cluster's coordinators do not wait for the disks' copies of the record: a disk may have been
-            // expelled since. An expelled disk has promised less than the remaining ones, and is compared
-            // before it counts, or counts for data that nobody else has.
-            volume.promised = promised;
-        }
-        volume.epoch = volume.epoch.max(promised);
-        // The nodes of another cluster say nothing here.
-        volume.owner = None;
+        take_promises(volume, &disks)?;
     }
     if image.header.omitted > 0 {
         notes.push(format!(
@@ -210,6 +199,25 @@ pub fn plan(found: &[FoundDisk], wanted: &Wanted, searched: &str) -> Result<Plan
     };
     let version = image.header.version;
     Ok(Plan { pool, version, image: image.clone(), disks: here, missing, volumes, deleted, notes })
+}
+
+/// Raises the volume's epoch to the highest promise, and accepts disks that have promised less.
+fn take_promises(volume: &mut VolumeRecord, disks: &[&FoundDisk]) -> Result<(), ImportError> {
+    let promised = demand_likely(volume, disks)?;
+    // Nobody here has accepted anything.
+    volume.accepted_images.clear();
+    if volume.owner.is_some() && promised > volume.epoch {
+        // A cluster's coordinators do not wait for the disks' copies of the record: a disk may have been
+        // expelled since. An expelled disk has promised less than the remaining ones, and is compared
+        // before it counts, or counts for data that nobody else has.
+        volume.promised = promised;
+        let behind = disks.iter().filter(|disk| disk.promised.get(&volume.id) < Some(&promised));
+        volume.accepted_images = behind.map(|disk| disk.disk).collect();
+    }
+    volume.epoch = volume.epoch.max(promised);
+    // The nodes of another cluster say nothing here.
+    volume.owner = None;
+    Ok(())
 }
 
 /// The pool's volumes, and those that were deleted, if all records can be true.
@@ -232,12 +240,15 @@ fn checked(
     Ok((volumes, deleted))
 }
 
-/// Refuses a promise that the volume's owners cannot have come to since the records were written on the disks.
-fn demand_likely(volume: &VolumeRecord, disks: &[&FoundDisk]) -> Result<(), ImportError> {
+/// Returns the highest promise to the volume; refuses one that its owners cannot have come to since the records were written on the disks.
+fn demand_likely(volume: &VolumeRecord, disks: &[&FoundDisk]) -> Result<Epoch, ImportError> {
     let bound = Epoch(volume.epoch.0.saturating_add(EPOCHS_AHEAD_MAX));
     let promised =
         |disk: &&&FoundDisk| disk.promised.get(&volume.id).is_some_and(|promised| *promised > bound);
-    let Some(disk) = disks.iter().find(promised) else { return Ok(()) };
+    let Some(disk) = disks.iter().find(promised) else {
+        let highest = disks.iter().filter_map(|disk| disk.promised.get(&volume.id)).max();
+        return Ok(highest.copied().unwrap_or_default());
+    };
     Err(ImportError::Beyond {
         path: disk.path.clone(),
         volume: volume.name.clone(),

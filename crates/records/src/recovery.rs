@@ -126,6 +126,7 @@ mod tests {
             created_unix_s: 0,
             is_unfinished: false,
             warn_at_percent: None,
+            accepted_images: Vec::new(),
         }
     }
 

@@ -150,6 +150,10 @@ pub struct VolumeRecord {
     /// Fill level, in percent, at which health warns; `None`: [`WARN_AT_PERCENT`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warn_at_percent: Option<u8>,
+    /// Disks that have gone back in time and that an administrator wants to count nevertheless, for what no other disk has. An owner
+    /// takes them out once it serves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accepted_images: Vec<DiskId>,
 }
 
 /// Fill level of a volume, in percent, at which health warns unless the record sets another.
@@ -218,6 +222,7 @@ impl VolumeRecord {
             created_unix_s,
             is_unfinished: false,
             warn_at_percent: None,
+            accepted_images: Vec::new(),
         }
     }
 }

@@ -75,6 +75,8 @@ impl Bug {
             // One of six seeds has a server that lies, and one of twelve a node whose data reach nobody.
             Self::Space(OfSpace::EpochsBelieved) => space_from(8, 60),
             Self::Space(OfSpace::NeverSpared) => space_from(11, 60),
+            // One of twelve has older images in the places of all disks.
+            Self::Space(OfSpace::OlderImageServed) => space_from(3, 60),
             Self::Space(_) => None,
             Self::Store(bug) => match bug {
                 OfStore::AckBeforeDurable

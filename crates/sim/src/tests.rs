@@ -30,6 +30,7 @@ fn run_all(seeds: std::ops::Range<u64>) -> Coverage {
         total.passed_on += coverage.passed_on;
         total.strange_epochs += coverage.strange_epochs;
         total.refused_epochs += coverage.refused_epochs;
+        total.gone_back += coverage.gone_back;
     }
     total
 }
@@ -71,6 +72,7 @@ fn many_seeds_pass_and_every_kind_of_fault_really_happens() {
         ("openings left to another node", total.passed_on),
         ("epochs that no record gave", total.strange_epochs),
         ("requests refused for their epochs", total.refused_epochs),
+        ("older images of disks", total.gone_back),
     ] {
         assert!(count > 0, "no {what} in 40 seeds: {total:?}");
     }

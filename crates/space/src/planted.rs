@@ -59,6 +59,8 @@ pub enum Planted {
     ClaimWithoutFence,
     /// Copies that differ after a crash are left as they are.
     NoReconcile,
+    /// A disk that went back in time serves what no other disk has, although nobody has accepted that.
+    OlderImageServed,
     /// Chunks are given back while disks are asked for their region epochs.
     ProbedChunksGivenBack,
     /// A disk that has promised less than required counts as it did before.
@@ -118,7 +120,7 @@ impl Planted {
 
     /// Bugs that need the faults of a whole stack (unreadable blocks, lost writes, disks that go back in
     /// time, nodes that lie), and bugs that need a moment which seeds rarely hit.
-    pub const OF_DISKS: [Self; 24] = [
+    pub const OF_DISKS: [Self; 25] = [
         Self::AppendByLowestId,
         Self::BelievedByLowestId,
         Self::ClaimWithoutFence,
@@ -131,6 +133,7 @@ impl Planted {
         Self::MoveFromOneCopy,
         Self::NeverSpared,
         Self::NextForgotten,
+        Self::OlderImageServed,
         Self::PassesOnAnothers,
         Self::PermissionSkipped,
         Self::ProbedChunksGivenBack,

@@ -30,8 +30,9 @@ pub(super) async fn acknowledge_disk(
     audited(&m, peer, "disk acknowledge", &id.to_string(), m.acknowledge_disk(id)).await
 }
 
-/// Makes a disk forget the promised epochs that no owner of a volume can reach; `confirm` must be its
-/// ID. Without it the refusal names the volumes.
+/// Makes a disk forget the promised epochs that no owner of a volume can reach, or accepts an older image
+/// of a disk for the chunks that no other disk has; `confirm` must be its ID. Without it the refusal names
+/// the volumes.
 #[utoipa::path(post, path = "/disks/{id}/forget-promises", params(("id" = String, Path)), request_body = ForgetPromises, responses((status = OK, description = "What it has forgotten", body = ForgottenPromises)))]
 pub(super) async fn forget_promises(
     State(m): State<Shared>,

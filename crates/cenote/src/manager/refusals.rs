@@ -64,7 +64,8 @@ pub(super) fn destroys(path: &str, held: &str) -> ApiError {
 pub(super) fn forgets(disk: DiskId, volumes: &[String]) -> ApiError {
     let message = format!(
         "disk {disk} forgets its promises to {}, and counts as a disk that was restored from an old image: it is updated from \
-         the other copies, and data that only this disk has are trusted, whoever wrote them; confirm it by the disk's ID (\"confirm\": ID)",
+         the other copies, and data that only this disk has are served as they are, whoever wrote them: acknowledged writes that are not on it \
+         are lost; confirm it by the disk's ID (\"confirm\": ID)",
         volumes.join(", ")
     );
     ApiError::new(ErrorKind::ConfirmationNeeded, message)

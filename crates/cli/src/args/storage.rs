@@ -59,7 +59,7 @@ pub enum Disk {
         /// The disk's ID, the beginning of the ID, or its path
         disk: String,
     },
-    /// Repair a disk that blocks its volumes with an impossible epoch (health: disk_promise_out_of_bounds)
+    /// Accept a disk that blocks its volumes: by an impossible epoch, or as an older image of itself (see health)
     ForgetPromises {
         /// The disk's ID, the beginning of the ID, or its path
         disk: String,

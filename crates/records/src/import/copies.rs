@@ -4,7 +4,6 @@
 //! is refused: the pool would be served from a copy that lacks writes, while the disk that has them lies beside it.
 
 use super::{FoundDisk, ImportError};
-use crate::image::ImageVersion;
 use std::cmp::Ordering;
 
 /// Leaves one copy of each disk, in the order in which they were found, and notes the others.
@@ -39,9 +38,15 @@ pub(super) fn latest<'a>(
     Ok(kept)
 }
 
-/// The copy of one disk that was written last; `None`: none was found, or they do not say.
-pub fn latest_of(copies: &[FoundDisk]) -> Option<&FoundDisk> {
-    latest(copies.iter(), &mut Vec::new()).ok()?.first().copied()
+/// The copy of one disk that was written last; `None`: none was found.
+///
+/// # Errors
+/// The copies in words, if they do not say.
+pub fn latest_of(copies: &[FoundDisk]) -> Result<Option<&FoundDisk>, String> {
+    match latest(copies.iter(), &mut Vec::new()) {
+        Ok(latest) => Ok(latest.first().copied()),
+        Err(_) => Err(copies.iter().map(describe).collect::<Vec<_>>().join("; ")),
+    }
 }
 
 /// The order in which two copies were written; `None`: each has changes that the other one lacks.
@@ -73,17 +78,7 @@ fn is_exported(disk: &FoundDisk) -> bool {
 
 fn describe(disk: &FoundDisk) -> String {
     match &disk.image {
-        Ok(image) => {
-            let ImageVersion { generation, revision } = image.header.version;
-            let written = image.header.written_unix_s;
-            let (year, month, day) = types::civil_date(i64::try_from(written / 86_400).unwrap_or_default());
-            let (hour, minute) = (written % 86_400 / 3600, written % 3600 / 60);
-            let exported = if image.header.exported { ", exported" } else { "" };
-            format!(
-                "{} (records of {year}-{month:02}-{day:02} {hour:02}:{minute:02} UTC, generation {generation}, revision {revision}{exported})",
-                disk.path
-            )
-        }
+        Ok(image) => format!("{} ({})", disk.path, image.header.in_words()),
         Err(why) => format!("{} ({why})", disk.path),
     }
 }

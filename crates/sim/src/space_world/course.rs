@@ -44,6 +44,8 @@ pub struct Coverage {
     /// Epochs that a server named and no record gave, and requests that were refused for theirs.
     pub strange_epochs: u64,
     pub refused_epochs: u64,
+    /// Times that older images were put in the places of disks.
+    pub gone_back: u64,
 }
 
 /// The moment of an event: virtual microseconds and the step.

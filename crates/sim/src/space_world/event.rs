@@ -64,5 +64,7 @@ pub(crate) enum Healing {
     Disk(usize),
     State,
     Scrub(usize, u64),
+    /// The right disks are back in the places of older images.
+    Images,
     All,
 }

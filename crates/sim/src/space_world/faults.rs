@@ -27,6 +27,8 @@ pub(crate) enum Kind {
     LoseLargeOfNode,
     /// A server names an epoch that no record gave.
     Lie,
+    /// Disks hold what they held before.
+    GoBack,
 }
 
 /// A fault that is about to strike.
@@ -63,7 +65,7 @@ pub(crate) fn pause(course: &mut Course) -> u64 {
 
 /// Lists the kinds of faults that a scenario has, as often as each is to be likely.
 fn kinds(scenario: &Scenario) -> Vec<Kind> {
-    let parts: [(bool, &[Kind]); 13] = [
+    let parts: [(bool, &[Kind]); 14] = [
         (scenario.crashes, &[Kind::Crash, Kind::Crash, Kind::Crash, Kind::CrashAll]),
         (scenario.partitions, &[Kind::Cut, Kind::Cut, Kind::CutState, Kind::StateDown, Kind::Isolate]),
         (scenario.takeovers, &[Kind::Silence, Kind::Silence]),
@@ -77,6 +79,7 @@ fn kinds(scenario: &Scenario) -> Vec<Kind> {
         (scenario.large_loss, &[Kind::LoseLarge]),
         (scenario.large_loss_of_node, &[Kind::LoseLargeOfNode]),
         (scenario.strange_epochs, &[Kind::Lie; 2]),
+        (scenario.older_images_of_all || scenario.older_images_of_one, &[Kind::GoBack; 4]),
     ];
     parts.iter().filter(|(has, _)| *has).flat_map(|(_, kinds)| kinds.iter().copied()).collect()
 }

@@ -9,6 +9,7 @@ use super::nodes::SimDisk;
 use super::oracle::{Register, ZERO};
 use super::servers::Servers;
 use records::{MemoryState, Typed, VolumeRecord};
+use space::seam::BlockStore;
 use types::{ChunkIndex, DiskId, Lba};
 
 /// Judges each committed record and each acknowledged write by the contents of the disks.
@@ -18,6 +19,8 @@ pub(crate) struct Judge {
     records: i2::Records,
     /// Revision of the last record.
     revision: u64,
+    /// The disks hold what they should not: nothing is judged by that.
+    pub is_blind: bool,
 }
 
 impl Judge {
@@ -25,7 +28,7 @@ impl Judge {
     pub fn new(first: &VolumeRecord, revision: u64) -> Self {
         let mut records = i2::Records::default();
         records.committed(first);
-        Self { records, revision }
+        Self { records, revision, is_blind: false }
     }
 
     /// Returns the record in force.
@@ -58,7 +61,7 @@ impl Judge {
         course.coverage.expulsions +=
             before.in_sync.iter().filter(|disk| !after.in_sync.contains(disk)).count() as u64;
         let look = Look { disks, history };
-        if !look.is_possible() {
+        if self.is_blind || !look.is_possible() {
             return;
         }
         let now = course.step;
@@ -91,13 +94,15 @@ impl Judge {
         course.violate(self.records.acknowledged_under(own));
         course.violate(i2::check_counted(own, &coordinator.chunk_copies()));
         let look = Look { disks: &servers.disks, history };
-        if !look.is_possible() {
+        if self.is_blind || !look.is_possible() {
             return;
         }
         for lba in lbas {
             let Some(register) = history.registers.get(&lba) else { continue };
-            // A copy may leave between the answer of the last disk and this moment: it counts for the number of copies.
-            let count = look.copies(lba, own).len();
+            // A copy may leave between the answer of the last disk and this moment, or become an older image of itself: it counts for the
+            // number of copies.
+            let gone_back = own.in_sync.iter().filter(|disk| look.went_back(**disk, own)).count();
+            let count = look.copies(lba, own).len() + gone_back;
             let copies = look.copies(lba, record);
             // A chunk that was given back has no copies.
             let zeroed = !register.may_be_zeroed(course.step);
@@ -137,6 +142,14 @@ impl Look<'_> {
         self.disks.iter().all(|disk| !disk.medium.is_real())
     }
 
+    /// Whether the disk became an older image of itself: it has promised less than the record says. No session can be opened with it
+    /// before a record has decided on it (docs/PROTOCOL.md), so until then nobody reads what it has.
+    fn went_back(&self, disk: DiskId, record: &VolumeRecord) -> bool {
+        let known = self.disks.iter().find(|known| known.id == disk);
+        let store = known.and_then(|known| known.medium.fake());
+        record.in_sync.contains(&disk) && store.is_some_and(|store| store.promised(VOLUME) < record.promised)
+    }
+
     /// Whether the disk has a copy of the block that counts by this record.
     fn holds(&self, disk: DiskId, lba: u64, record: &VolumeRecord) -> bool {
         let chunk = ChunkIndex((lba / CHUNK_BLOCKS) as u32);
@@ -145,7 +158,8 @@ impl Look<'_> {
             // Blocks marked as lost do not count as held.
             store.has_chunk(VOLUME, chunk) && !store.is_lost(VOLUME, Lba(lba))
         });
-        has && record.in_sync.contains(&disk) && !record.building.contains(&(disk, chunk))
+        let counts = record.in_sync.contains(&disk) && !self.went_back(disk, record);
+        has && counts && !record.building.contains(&(disk, chunk))
     }
 
     /// Reads the value that the disk has of the block; `None` if that is garbage.

@@ -2,7 +2,7 @@
 
 use pool::PoolView;
 use space::coordinator::{Coordinator, StateToken};
-use space::fake_store::FakeStore;
+use space::fake_store::{FakeImage, FakeStore};
 use space::message::{RequestId, SessionId};
 use space::replica::Replica;
 use space::seam::BlockStore;
@@ -126,7 +126,34 @@ pub(crate) enum Medium {
     Real(CrashDisk),
 }
 
+/// What a medium held at one time.
+pub(crate) enum Image {
+    Fake(FakeImage),
+    Real(CrashDisk),
+}
+
 impl Medium {
+    /// All that it holds now.
+    pub fn image(&self) -> Image {
+        match self {
+            Self::Fake(store) => Image::Fake(store.image()),
+            Self::Real(disk) => {
+                let image = disk.fork();
+                image.abandon();
+                Image::Real(image)
+            }
+        }
+    }
+
+    /// Holds what it held when the image was taken.
+    pub fn put(&self, image: &Image) {
+        match (self, image) {
+            (Self::Fake(store), Image::Fake(image)) => store.go_back_to(image),
+            (Self::Real(disk), Image::Real(image)) => disk.roll_back(image),
+            _ => debug_assert!(false, "an image of another kind"),
+        }
+    }
+
     /// A formatted disk; none: it cannot be formatted.
     pub fn real(id: DiskId, slab_bytes: u64, slabs: u64, seed: u64) -> Option<Self> {
         let size = (slabs + 3) * slab_bytes + (4 << 20);

@@ -13,6 +13,10 @@ const LARGE_LOSS_OF_NODE_AT: u64 = 11;
 const STRANGE_EPOCHS_OF: u64 = 6;
 const STRANGE_EPOCHS_AT: u64 = 2;
 
+/// The same, of older images that are put in the places of all disks, or of one.
+const OLDER_IMAGES_OF_ALL_AT: u64 = 3;
+const OLDER_IMAGES_OF_ONE_AT: u64 = 9;
+
 /// The parameters of one run. Parts are of 1000.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scenario {
@@ -65,6 +69,10 @@ pub struct Scenario {
     pub failing_openings: u64,
     /// Servers name epochs that no record gave.
     pub strange_epochs: bool,
+    /// All disks become older images of themselves while no server is up: nothing may be served before the right ones are back.
+    pub older_images_of_all: bool,
+    /// One disk becomes an older image of itself, and nothing else is wrong.
+    pub older_images_of_one: bool,
 }
 
 impl Scenario {
@@ -107,6 +115,8 @@ impl Scenario {
             freezes: false,
             failing_openings: 0,
             strange_epochs: seed % STRANGE_EPOCHS_OF == STRANGE_EPOCHS_AT,
+            older_images_of_all: false,
+            older_images_of_one: false,
         };
         // Few writes, and late ones: most regions of a disk that returns are as they were, and a write that comes while a region is
         // looked at shows whether that is decided too early.
@@ -129,12 +139,19 @@ impl Scenario {
         scenario.failing_openings = if is_failing { random.between(100, 500) } else { 0 };
         // Chunks that leave disks need space on others.
         scenario.retirement &= !scenario.tight;
+        scenario.keep_only_what_the_seed_is_for(seed);
+        scenario
+    }
+
+    /// Of some seeds one fault is the subject, and others would hide its effects.
+    fn keep_only_what_the_seed_is_for(&mut self, seed: u64) {
         match seed % LARGE_LOSS_OF {
-            LARGE_LOSS_AT => scenario.keep_only_large_loss(),
-            LARGE_LOSS_OF_NODE_AT => scenario.keep_only_large_loss_of_node(),
+            LARGE_LOSS_AT => self.keep_only_large_loss(),
+            LARGE_LOSS_OF_NODE_AT => self.keep_only_large_loss_of_node(),
+            OLDER_IMAGES_OF_ALL_AT => self.add_older_images_of_all(),
+            OLDER_IMAGES_OF_ONE_AT => self.keep_only_older_images_of_one(),
             _ => {}
         }
-        scenario
     }
 
     fn keep_only_large_loss(&mut self) {
@@ -154,6 +171,19 @@ impl Scenario {
         self.keep_only_large_loss();
         (self.large_loss, self.large_loss_of_node) = (false, true);
         (self.faults_ms, self.strange_epochs) = (9_000, false);
+    }
+
+    fn add_older_images_of_all(&mut self) {
+        self.older_images_of_all = true;
+        self.faults_ms = 5_000;
+        // What is wrong with one disk is not to be left when all are exchanged.
+        (self.corruption, self.retirement, self.addition) = (false, false, false);
+    }
+
+    fn keep_only_older_images_of_one(&mut self) {
+        self.keep_only_large_loss();
+        (self.large_loss, self.older_images_of_one) = (false, true);
+        self.faults_ms = 5_000;
     }
 
     /// Slabs of each disk.

@@ -228,21 +228,26 @@ impl Servers {
     pub fn add_disk(&mut self, course: &mut Course) {
         let Some(new) = self.disks.iter_mut().find(|disk| !disk.added) else { return };
         new.added = true;
-        let id = new.id;
+        let new = &*new;
         course.coverage.added_disks += 1;
-        for (number, node) in self.nodes.iter_mut().enumerate() {
-            let mut pool = node.pool.borrow_mut();
-            for disk in self.disks.iter().filter(|disk| disk.added) {
-                let seen = see(disk, &course.scenario, number);
-                match disk.id == id {
-                    true => pool.change(id, |known| *known = seen),
-                    false => pool.set_slabs([(disk.id, (seen.total_slabs, seen.free_slabs))].into_iter()),
-                }
-            }
-            drop(pool);
-            if let Some(coordinator) = &mut node.coordinator {
-                coordinator.add_disk(id);
-            }
+        for (number, node) in self.nodes.iter().enumerate() {
+            let seen = see(new, &course.scenario, number);
+            node.pool.borrow_mut().change(new.id, |known| *known = seen);
+        }
+        let id = new.id;
+        self.report_slabs(course);
+        for coordinator in self.nodes.iter_mut().filter_map(|node| node.coordinator.as_mut()) {
+            coordinator.add_disk(id);
+        }
+    }
+
+    /// Has all nodes know the free slabs of the disks as they are, as servers report them to each other: an older image has others than the
+    /// coordinator has counted.
+    pub fn report_slabs(&self, course: &Course) {
+        for (number, node) in self.nodes.iter().enumerate() {
+            let disks = self.disks.iter().filter(|disk| disk.added);
+            let seen = disks.map(|disk| see(disk, &course.scenario, number));
+            node.pool.borrow_mut().set_slabs(seen.map(|disk| (disk.id, (disk.total_slabs, disk.free_slabs))));
         }
     }
 

@@ -7,6 +7,7 @@ use super::epochs::{self, Gates};
 use super::event::{Event, Healing};
 use super::faults::{self, Kind, Strike};
 use super::holding::Holding;
+use super::images::Images;
 use super::invariants::{dead_nodes, i6, i10};
 use super::judge::Judge;
 use super::manager::Manager;
@@ -62,6 +63,7 @@ pub(super) struct SpaceWorld {
     pub(super) manager: Manager,
     pub(super) membership: Membership,
     gates: Gates,
+    pub(super) images: Images,
     /// Each node's hold on the volume.
     pub(super) holdings: Vec<Holding>,
     /// Since when each node's coordinator serves, as of the last check.
@@ -91,6 +93,7 @@ impl SpaceWorld {
             manager: Manager::default(),
             membership,
             gates: Gates::new(nodes),
+            images: Images::default(),
             holdings: (0..nodes).map(|_| Holding::default()).collect(),
             serving_since: vec![None; nodes],
             progress: (0, 0),
@@ -282,6 +285,7 @@ impl SpaceWorld {
             self.hold(node, has_read);
         }
         self.watch_dead_nodes();
+        self.watch_images();
     }
 
     /// Looks whether disks of dead nodes still count that others can do without.
@@ -488,6 +492,7 @@ impl SpaceWorld {
             Kind::AllAway => servers.send_all_away(course, lasting),
             Kind::LoseLarge => self.lose_large(node, lasting),
             Kind::LoseLargeOfNode => self.lose_large_of_node(node, lasting),
+            Kind::GoBack => self.go_back(disk, lasting),
             Kind::Lie => epochs::lie(course, servers, &self.state, node, disk),
             Kind::Corrupt => {
                 let (record, retired) = (self.judge.record(), self.manager.retired());
@@ -560,7 +565,7 @@ impl SpaceWorld {
         }
     }
 
-    fn crash(&mut self, node: usize, down_for: u64) {
+    pub(super) fn crash(&mut self, node: usize, down_for: u64) {
         if !self.servers.nodes[node].up {
             return;
         }
@@ -577,6 +582,10 @@ impl SpaceWorld {
         if !self.servers.nodes[node].up {
             self.membership.started(&mut self.course, node);
             self.servers.restart(&mut self.course, node);
+            let Scenario { older_images_of_all, older_images_of_one, .. } = self.course.scenario;
+            if older_images_of_all || older_images_of_one {
+                self.servers.report_slabs(&self.course);
+            }
         }
     }
 
@@ -587,6 +596,7 @@ impl SpaceWorld {
             Healing::Reconnect(node, other) => network.reconnect(node, other),
             Healing::Large => network.carry_large(),
             Healing::State => self.state_down = false,
+            Healing::Images => self.bring_right_disks(),
             Healing::Disk(disk) => servers.heal_disk(course, disk),
             Healing::Scrub(disk, lba) => {
                 servers.repair(course, disk, lba);
@@ -596,6 +606,8 @@ impl SpaceWorld {
                 network.reconnect_all();
                 self.state_down = false;
                 self.membership.hear_all();
+                self.bring_right_disks();
+                let Self { course, servers, .. } = self;
                 servers.nodes.iter_mut().for_each(|node| node.frozen_until = 0);
                 (0..servers.disks.len()).for_each(|disk| servers.heal_disk(course, disk));
                 (0..self.servers.nodes.len()).for_each(|node| self.restart(node));

@@ -328,7 +328,7 @@ impl Calls {
     fn open_session(&mut self, disk: DiskId, setting: &Setting, membership: &Membership) {
         self.unsend(disk);
         let retry_at = setting.now.after(setting.config.reconnect_interval);
-        if membership.waits_for_record(disk) || setting.is_down(disk) {
+        if membership.is_shut_out(disk) || setting.is_down(disk) {
             self.set_link(disk, LinkState::Closed { retry_at });
             return;
         }
@@ -490,8 +490,9 @@ impl Calls {
             }
             Err(error) => {
                 self.shut(disk, retry_at, &error.to_string());
-                if let BusError::WentBack { promised, chunks } = error {
-                    membership.note_gone_back(disk, promised, chunks.iter().map(|entry| entry.chunk));
+                if let BusError::WentBack { promised, chunks } = error
+                    && membership.note_gone_back(disk, promised, chunks.iter().map(|entry| entry.chunk))
+                {
                     self.disk_went_back(disk, promised, retry_at, setting, membership, reports);
                 }
             }
@@ -507,8 +508,7 @@ impl Calls {
         }
     }
 
-    /// An older image of the disk was restored: nothing that it holds counts until all of it has been compared, and the record says
-    /// so before it is spoken to.
+    /// An older image of the disk was restored: the record says what becomes of it before it is spoken to.
     fn disk_went_back(
         &mut self,
         disk: DiskId,

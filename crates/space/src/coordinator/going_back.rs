@@ -2,16 +2,25 @@
 //!
 //! | holders of the chunks that such a disk says it has | the next record |
 //! |---|---|
-//! | others: by the chunk map, or at an opening by `min_holders` or what they list | puts it out, stale since the beginning |
+//! | others: by the chunk map, or at an opening by `min_holders` and `min_homes` | puts it out, stale since the beginning |
 //! | not known: the volume is being opened | is not changed, until the disks that did not go back are listed |
-//! | nobody else, of some chunks | keeps it for these, and marks its copies of all others: they do not count, and are given back |
+//! | perhaps nobody else, of some chunks | is not changed until an administrator accepts the disk as it is: what it lacks was acknowledged, and the disk that has it may be beside |
+//! | the same, and it is accepted | keeps it for the chunks that no other disk lists, and marks its copies of all others: they do not count, and are given back. If there are none it puts the disk out |
+//! | the same, and another such disk is accepted | puts it out if others list all that it lists, or waits until it is accepted, too |
+//!
+//! The list of an older image does not say what the right disk has: the image may be older than a chunk. So while nobody has accepted
+//! an image, such a list proves nothing, and only the numbers of the record do.
 //!
 //! So no copy of such a disk counts beside a copy of another disk, after any crash: the record says so
 //! before a session with the disk begins.
 //!
-//! Invariant: a disk is `waiting` from its refusal until a committed record says what becomes of it, and is not spoken to before.
+//! Invariant: a disk is `waiting` from its refusal until a committed record says what becomes of it, and is not spoken to before, but for the
+//! question whether it still has promised too little: one that is held may be exchanged for the right one.
 
 use super::chunks::{Chunk, Chunks};
+use super::homes::may_miss;
+use crate::planted::Planted;
+use records::VolumeRecord;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{ChunkIndex, DiskId, Epoch};
 
@@ -34,7 +43,7 @@ enum Others {
 /// Decision of the next record on a disk that went back.
 #[derive(Debug)]
 pub(super) enum Fate {
-    /// Nothing yet.
+    /// Nothing yet: others are not listed, or nobody has accepted it.
     Later,
     PutOut,
     /// Kept in sync for the chunks that no other disk has, but not for the `marked` ones.
@@ -48,12 +57,70 @@ pub(super) struct GoneBack {
     waiting: BTreeMap<DiskId, Refusal>,
     /// Disks that have the last copy of something.
     kept: BTreeSet<DiskId>,
+    /// Of those that wait: disks that would be kept if somebody accepted them.
+    held: BTreeSet<DiskId>,
+    /// Disks that are accepted as they are.
+    accepted: BTreeSet<DiskId>,
 }
 
 impl GoneBack {
-    pub fn note(&mut self, disk: DiskId, promised: Epoch, chunks: impl IntoIterator<Item = ChunkIndex>) {
+    /// Notes a refusal; whether that is news: one that may have been exchanged is asked again and again.
+    pub fn note(
+        &mut self,
+        disk: DiskId,
+        promised: Epoch,
+        chunks: impl IntoIterator<Item = ChunkIndex>,
+    ) -> bool {
+        if self.may_be_right(disk) && self.waiting.get(&disk).is_some_and(|known| known.promised == promised)
+        {
+            return false;
+        }
         let refusal = Refusal { promised, chunks: chunks.into_iter().collect(), others: Others::AsServed };
         self.waiting.insert(disk, refusal);
+        self.held.remove(&disk);
+        true
+    }
+
+    /// Whether another disk, which is right, may have come in the place of one that waits: nothing is proposed of that.
+    pub fn may_be_right(&self, disk: DiskId) -> bool {
+        self.is_held(disk) || self.is_put_off(disk)
+    }
+
+    /// Whether the disk waits for somebody to accept it.
+    pub fn is_held(&self, disk: DiskId) -> bool {
+        self.held.contains(&disk)
+    }
+
+    pub fn held(&self) -> impl Iterator<Item = DiskId> + '_ {
+        self.held.iter().copied()
+    }
+
+    /// Notes that these disks are accepted as they are; returns disks to be decided on anew.
+    pub fn accept(&mut self, disks: &[DiskId]) -> Vec<DiskId> {
+        let news = disks.iter().copied().filter(|disk| self.accepted.insert(*disk) && self.is_waiting(*disk));
+        let news: Vec<DiskId> = news.collect();
+        if news.is_empty() {
+            return news;
+        }
+        news.iter().for_each(|disk| self.know(*disk, Others::AsServed));
+        // Another one may be done without beside these.
+        news.into_iter().chain(self.reconsider()).collect()
+    }
+
+    /// Releases the held disks: other disks may have what they have by now. Returns them, to be decided on anew.
+    pub fn reconsider(&mut self) -> Vec<DiskId> {
+        let held = std::mem::take(&mut self.held);
+        held.iter().for_each(|disk| self.know(*disk, Others::AsServed));
+        held.into_iter().collect()
+    }
+
+    fn is_accepted(&self, disk: DiskId) -> bool {
+        self.accepted.contains(&disk)
+    }
+
+    /// Whether the disk is an accepted image: an opening waits for no other copy of what it has. One that was made to forget its promise is none.
+    pub fn is_accepted_image(&self, disk: DiskId) -> bool {
+        self.is_accepted(disk) && self.waiting.get(&disk).is_some_and(|known| known.promised > Epoch(0))
     }
 
     /// Whether the record has yet to say what becomes of the disk.
@@ -86,10 +153,13 @@ impl GoneBack {
     }
 
     /// Takes all chunks of the disks that did not go back. Returns the disk to decide on by them: of
-    /// several the one with the newest state, beside which copies of the others do not count.
+    /// several an accepted one before the others, then the one with the newest state, beside which copies
+    /// of the others do not count.
     pub fn decide_by(&mut self, others: BTreeSet<ChunkIndex>) -> Option<DiskId> {
         let put_off = self.waiting.iter().filter(|(disk, _)| self.is_put_off(**disk));
-        let disk = put_off.max_by_key(|(_, refusal)| refusal.promised).map(|(disk, _)| *disk)?;
+        let disk = put_off
+            .max_by_key(|(disk, refusal)| (self.is_accepted(**disk), refusal.promised))
+            .map(|(disk, _)| *disk)?;
         self.know(disk, Others::Listed(others));
         Some(disk)
     }
@@ -100,24 +170,29 @@ impl GoneBack {
         }
     }
 
-    /// Decides on a disk of `in_sync`, which so many others have `left` just now. At an opening every chunk had copies on `min_holders` of them; while
-    /// the volume is served that is none, and `chunks` are known.
+    /// Decides on a disk of `in_sync`, which so many others have `left` just now. At an opening the numbers of the `record` say how many disks every
+    /// chunk was on; while the volume is served that is none, and `chunks` are known.
     pub fn fate(
         &mut self,
         disk: DiskId,
         in_sync: &[DiskId],
         left: usize,
-        min_holders: Option<u8>,
+        record: Option<&VolumeRecord>,
         chunks: &Chunks,
     ) -> Fate {
         // None of several such disks stands in for another.
         let (older, trusted): (Vec<DiskId>, Vec<DiskId>) =
             in_sync.iter().filter(|other| **other != disk).partition(|other| self.is_waiting(**other));
         let Some(Refusal { chunks: own, others, .. }) = self.waiting.get(&disk) else { return Fate::PutOut };
-        let (alone, marked): (Vec<ChunkIndex>, Vec<ChunkIndex>) = match (others, min_holders) {
-            (Others::Listed(listed), Some(min_holders)) if left == 0 => {
-                if older.len() + 1 < usize::from(min_holders) {
+        let (alone, marked): (Vec<ChunkIndex>, Vec<ChunkIndex>) = match (others, record) {
+            (Others::Listed(listed), Some(record)) if left == 0 => {
+                if may_miss(record, older.iter().copied().chain([disk])) {
                     return Fate::PutOut;
+                }
+                let is_any_accepted = !self.accepted.is_empty() || !record.accepted_images.is_empty();
+                if !is_any_accepted && !Planted::OlderImageServed.is_planted() {
+                    self.held.insert(disk);
+                    return Fate::Later;
                 }
                 own.iter().partition(|chunk| !listed.contains(chunk))
             }
@@ -138,17 +213,26 @@ impl GoneBack {
                 return Fate::Later;
             }
         };
-        if alone.is_empty() && in_sync.len() > 1 { Fate::PutOut } else { Fate::Keep { marked } }
+        if alone.is_empty() && in_sync.len() > 1 {
+            return Fate::PutOut;
+        }
+        if !self.is_accepted(disk) && !Planted::OlderImageServed.is_planted() {
+            self.held.insert(disk);
+            return Fate::Later;
+        }
+        Fate::Keep { marked }
     }
 
-    /// The record has put the disk out.
-    pub fn put_out(&mut self, disk: DiskId) {
-        self.waiting.remove(&disk);
+    /// The record has put the disk out, or another one came in its place, which is right. Whether it had waited.
+    pub fn forget(&mut self, disk: DiskId) -> bool {
+        self.held.remove(&disk);
+        self.accepted.remove(&disk);
+        self.waiting.remove(&disk).is_some()
     }
 
     /// The record keeps the disk, for what nobody else has.
     pub fn keep(&mut self, disk: DiskId) {
-        self.waiting.remove(&disk);
+        self.forget(disk);
         self.kept.insert(disk);
     }
 }

@@ -358,6 +358,16 @@ impl Jobs {
         self.resyncs.abandon_resync(disk, ground, &mut self.builds);
     }
 
+    /// The record keeps the disk for what nobody else has: its copies of `marked` do not count, and disks that return may have missed more than
+    /// they are brought.
+    pub fn disk_kept(&mut self, disk: DiskId, marked: &BTreeSet<ChunkIndex>, ground: &mut Ground) {
+        self.builds.forget_mirrors(disk, ground);
+        ground.give_up_copies(disk, marked);
+        for returning in self.resyncs.disks() {
+            self.abandon_resync(returning, ground);
+        }
+    }
+
     /// Takes the end of a step on a region.
     pub fn step_done(
         &mut self,

@@ -18,7 +18,7 @@
 
 use super::Phase;
 use super::chunks::Chunks;
-use super::going_back::{Fate, GoneBack};
+use super::going_back::GoneBack;
 use super::homes::{count_copies, homes_of, may_miss};
 use super::lease::Lease;
 use super::members::Members;
@@ -54,8 +54,8 @@ pub(super) struct Facts<'a> {
 
 /// A record in the making.
 pub(super) struct Draft {
-    next: VolumeRecord,
-    changes: PendingChanges,
+    pub next: VolumeRecord,
+    pub changes: PendingChanges,
     /// Disks that were to be put out before they had joined.
     pub never_joined: Vec<DiskId>,
 }
@@ -81,13 +81,13 @@ pub(super) enum Decision {
 
 pub(super) struct Membership {
     /// As last committed.
-    record: VolumeRecord,
+    pub(super) record: VolumeRecord,
     /// The record's revision in the cluster state.
     revision: u64,
     /// The record's disks in sync: every operation asks for some of them.
     pub in_sync: BTreeSet<DiskId>,
     /// Changes to be proposed next.
-    pending: PendingChanges,
+    pub(super) pending: PendingChanges,
     proposal: Option<Proposal>,
     members: Members,
     pub gone_back: GoneBack,
@@ -126,6 +126,7 @@ impl Membership {
     /// Takes the record as the cluster state has it.
     pub fn load(&mut self, record: VolumeRecord, revision: u64) {
         self.in_sync = record.in_sync.iter().copied().collect();
+        self.accept_images(&record.accepted_images);
         self.record = record;
         self.revision = revision;
     }
@@ -256,19 +257,13 @@ impl Membership {
         self.members.left_at().is_some()
     }
 
-    /// Notes that the disk went back in time, and has these chunks.
-    pub fn note_gone_back(
-        &mut self,
-        disk: DiskId,
-        promised: Epoch,
-        chunks: impl IntoIterator<Item = ChunkIndex>,
-    ) {
-        self.gone_back.note(disk, promised, chunks);
-        self.want(Change::Rewind(disk));
-    }
-
     pub fn waits_for_record(&self, disk: DiskId) -> bool {
         self.gone_back.is_waiting(disk) || self.members.is_doubted(disk)
+    }
+
+    /// Whether the disk is not even asked what it has promised.
+    pub fn is_shut_out(&self, disk: DiskId) -> bool {
+        self.waits_for_record(disk) && !self.gone_back.may_be_right(disk)
     }
 
     /// Whether the disk, which has come back with a doubt, counts, or is about to, although its copies have not been compared since. An opening
@@ -307,6 +302,9 @@ impl Membership {
             "{disk} promised {epoch:?}, which the record has yet to reach (I3)"
         );
         self.members.note_promise(disk, epoch);
+        if self.gone_back.forget(disk) {
+            self.reconsider_held();
+        }
     }
 
     /// Returns the highest epoch that the disk said it has promised.
@@ -391,7 +389,11 @@ impl Membership {
         let changes = std::mem::take(&mut self.pending);
         // A single server may have become a node meanwhile.
         let (epoch, owner) = (self.record.epoch.next(), facts.setting.config.node);
-        let next = VolumeRecord { epoch, owner, ..self.record.clone() };
+        let mut next = VolumeRecord { epoch, owner, ..self.record.clone() };
+        if facts.setting.serving() {
+            // What becomes of the others is decided. Before, a crash would have them be accepted once more.
+            next.accepted_images.retain(|disk| self.gone_back.is_waiting(*disk));
+        }
         let mut draft = Draft { next, changes, never_joined: Vec::new() };
         let expelled = self.draft_expelled(&mut draft, facts);
         let expelled = self.draft_rewound(&mut draft, expelled, facts);
@@ -436,43 +438,6 @@ impl Membership {
             next.in_sync.retain(|member| *member != disk);
             next.stale.push(StaleDisk { disk, since, promised });
             expelled.insert(disk);
-        }
-        expelled
-    }
-
-    /// Puts out disks that went back in time, and has all that they missed counted from the beginning. Returns these and `expelled`.
-    fn draft_rewound(
-        &mut self,
-        draft: &mut Draft,
-        mut expelled: BTreeSet<DiskId>,
-        facts: &Facts<'_>,
-    ) -> BTreeSet<DiskId> {
-        let next = &mut draft.next;
-        for disk in draft.changes.disks(Change::Rewind).collect::<Vec<_>>() {
-            if next.in_sync.contains(&disk) {
-                let least = (!facts.setting.serving()).then_some(self.record.min_holders);
-                match self.gone_back.fate(disk, &next.in_sync, expelled.len(), least, facts.chunks) {
-                    Fate::PutOut => {}
-                    Fate::Keep { marked } if !draft.changes.has(Change::Keep) => {
-                        draft.changes.remove(Change::Rewind(disk));
-                        draft.changes.keep(disk, marked);
-                        continue;
-                    }
-                    fate => {
-                        draft.changes.remove(Change::Rewind(disk));
-                        // Chunks kept of another disk count by then, and may make this disk dispensable.
-                        let again = matches!(fate, Fate::Keep { .. }).then_some(Change::Rewind(disk));
-                        self.pending.extend(again);
-                        continue;
-                    }
-                }
-                next.in_sync.retain(|member| *member != disk);
-                next.stale.push(StaleDisk { disk, since: Epoch(0), promised: Epoch(0) });
-                expelled.insert(disk);
-            }
-            for stale in next.stale.iter_mut().filter(|stale| stale.disk == disk) {
-                (stale.since, stale.promised) = (Epoch(0), Epoch(0));
-            }
         }
         expelled
     }
@@ -597,6 +562,8 @@ impl Membership {
         self.record.name = record.name;
         self.record.min_copies = record.min_copies;
         self.record.size_bytes = record.size_bytes;
+        self.accept_images(&record.accepted_images);
+        self.record.accepted_images = record.accepted_images;
         self.revision = found.revision;
         self.pending.take_back(proposal.changes);
         Decision::Refused
@@ -611,7 +578,7 @@ impl Membership {
         let epoch = self.record.epoch;
         proposal.changes.disks(Change::Expel).for_each(|disk| self.members.begin_leaving(disk, epoch));
         for disk in proposal.changes.disks(Change::Rewind) {
-            self.gone_back.put_out(disk);
+            self.gone_back.forget(disk);
             self.members.forget_promise(disk);
         }
         for disk in proposal.changes.disks(Change::Keep) {
@@ -620,6 +587,9 @@ impl Membership {
             }
             self.gone_back.keep(disk);
             self.members.forget_promise(disk);
+        }
+        if proposal.changes.has(Change::Keep) || proposal.changes.has(Change::Join) {
+            self.reconsider_held();
         }
         Decision::Committed(Box::new(proposal.changes))
     }

@@ -1,8 +1,7 @@
 //! The coordinator: one volume's virtual disk over the copies on its disks.
 //!
-//! Promises I1, I2, I4, I5, I6 and I10 of docs/DESIGN.md. Never opens a socket, reads a clock or throws dice: requests, responses,
-//! the cluster state's answers and time come in by `submit` and `handle_*`; requests to disks and to the state, answers and events go
-//! out by `poll_*`.
+//! Promises I1, I2, I4, I5, I6 and I10 of docs/DESIGN.md. Never opens a socket, reads a clock or throws dice: requests, responses, the cluster state's
+//! answers and time come in by `submit` and `handle_*`; requests to disks and to the state, answers and events go out by `poll_*`.
 //!
 //! [`Coordinator`] itself only takes things in and hands each to the part that it concerns. A part owns its state, and is given the parts
 //! below it when it is called; work that it finds for a part above or beside it, it leaves in [`reports`].
@@ -42,6 +41,7 @@ mod pieces;
 mod reading;
 mod reports;
 mod resync;
+mod rewinding;
 mod running;
 mod setting;
 mod state;
@@ -590,8 +590,7 @@ impl Coordinator {
             operations.clients.take_back_acknowledgements();
         }
         for disk in changes.disks(Change::Keep) {
-            jobs.builds.forget_mirrors(disk, ground);
-            ground.give_up_copies(disk, &changes.marked_on(disk).collect());
+            jobs.disk_kept(disk, &changes.marked_on(disk).collect(), ground);
         }
         for disk in changes.disks(Change::Rewind).chain(changes.disks(Change::Keep)) {
             ground.calls.reopen(disk, &ground.setting);

@@ -134,12 +134,24 @@ impl Coordinator {
         self.settle_down();
     }
 
-    /// Takes notice of the record as the cluster state has it: if another coordinator has claimed the volume, this one stops.
+    /// Takes notice of the record as the cluster state has it: if another coordinator has claimed the volume, this one stops; disks that an
+    /// administrator has accepted as they are count.
     pub fn note_record(&mut self, now: Monotonic, record: &VolumeRecord) {
         self.advance_time(now);
         if self.ground.membership.is_lost_by(record, &self.ground.setting) {
             self.stop(SpaceError::Fenced);
         }
+        let membership = &mut self.ground.membership;
+        // An older record names disks that were decided on since.
+        if record.epoch >= membership.record().epoch {
+            membership.accept_images(&record.accepted_images);
+        }
         self.settle_down();
+    }
+
+    /// Lists disks that went back in time and are needed for what no other disk has: the volume waits for the right ones, or for somebody to
+    /// accept these as they are.
+    pub fn held_images(&self) -> Vec<DiskId> {
+        self.ground.membership.gone_back.held().collect()
     }
 }

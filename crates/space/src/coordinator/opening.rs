@@ -40,7 +40,7 @@ enum Step {
     Claim { token: StateToken, proposal: Box<VolumeRecord> },
     ReadBack { token: StateToken, proposal: Box<VolumeRecord> },
     Connect { since: Monotonic },
-    List { pending: BTreeSet<DiskId> },
+    List { asked: BTreeSet<DiskId>, pending: BTreeSet<DiskId> },
     Lease { until: Monotonic },
     Permission,
     Done,
@@ -259,10 +259,18 @@ impl Opening {
         if let Step::Connect { since } = self.step {
             self.drive_connect(since, ground);
         }
-        if matches!(&self.step, Step::List { pending } if pending.is_empty()) {
-            match ground.membership.gone_back.has_put_off() {
-                true => self.decide_on_gone_back(ground, suspects),
-                false => self.listed(ground, suspects),
+        if let Step::List { asked, pending } = &self.step
+            && pending.is_empty()
+        {
+            let (record, gone_back) = (ground.membership.record(), &ground.membership.gone_back);
+            let is_listed = |disk: &DiskId| asked.contains(disk) || gone_back.is_put_off(*disk);
+            if !record.in_sync.iter().all(is_listed) {
+                // The right disk came meanwhile in the place of one that went back.
+                self.begin_again(ground, suspects);
+            } else if gone_back.has_put_off() {
+                self.decide_on_gone_back(ground, suspects);
+            } else {
+                self.listed(ground, suspects);
             }
         }
         let is_over = match &self.step {
@@ -281,9 +289,11 @@ impl Opening {
                 .for_each(|disk| ground.membership.want(Change::Rewind(disk)));
             let record = ground.membership.record();
             let is_named = record.owner == ground.setting.config.node;
-            if !record.before.is_empty() || !record.tried.is_empty() || !is_named {
-                // The record is to drop the earlier owners, and to name this server if it became a node
-                // meanwhile.
+            let is_past =
+                record.before.is_empty() && record.tried.is_empty() && record.accepted_images.is_empty();
+            if !is_past || !is_named {
+                // The record is to drop the earlier owners and accepted images, and to name this server if
+                // it became a node meanwhile.
                 ground.membership.want(Change::Rotate);
             }
             // Nodes may have died after their disks had listed their chunks.
@@ -311,13 +321,18 @@ impl Opening {
                 );
                 ground.call(Owner::Listing, disk, Operation::Chunks);
             }
-            self.step = Step::List { pending: in_sync };
+            self.step = Step::List { asked: in_sync.clone(), pending: in_sync };
             return;
         }
         // The opening does not wait for disks of dead nodes.
         let all_down = missing.iter().all(|disk| ground.setting.is_down(*disk));
         let patient = !all_down && ground.setting.now.since(since) < ground.setting.config.opening_grace;
-        let may_miss = may_miss(ground.membership.record(), missing.iter().chain(&put_off).copied())
+        // An accepted image stands in for disks that an administrator takes out.
+        let gone_back = &ground.membership.gone_back;
+        let are_lost = missing.iter().all(|disk| ground.setting.is_lost(*disk));
+        let stands_in = |disk: &DiskId| are_lost && gone_back.is_accepted_image(*disk);
+        let not_accepted = put_off.iter().filter(|disk| !stands_in(disk));
+        let may_miss = may_miss(ground.membership.record(), missing.iter().chain(not_accepted).copied())
             || Planted::MinHoldersIgnored.is_planted();
         if !patient && !missing.is_empty() && may_miss && ground.membership.is_idle() {
             for disk in missing {
@@ -333,7 +348,7 @@ impl Opening {
         ground: &mut Ground,
         suspects: &mut Suspects,
     ) {
-        let Step::List { pending } = &mut self.step else { return };
+        let Step::List { pending, .. } = &mut self.step else { return };
         if !pending.remove(&disk) {
             return;
         }

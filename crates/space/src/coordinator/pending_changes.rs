@@ -238,6 +238,14 @@ impl PendingChanges {
     }
 }
 
+impl FromIterator<Change> for PendingChanges {
+    fn from_iter<T: IntoIterator<Item = Change>>(changes: T) -> Self {
+        let mut all = Self::default();
+        all.extend(changes);
+        all
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,7 +255,7 @@ mod tests {
     fn refused(proposed: &[Change], wanted_since: &[Change]) -> Vec<Change> {
         let mut changes = PendingChanges::default();
         changes.extend(wanted_since.iter().copied());
-        changes.take_back(PendingChanges(proposed.iter().copied().collect()));
+        changes.take_back(proposed.iter().copied().collect());
         changes.0.into_iter().collect()
     }
 

@@ -47,6 +47,11 @@ impl Setting {
         self.pool.borrow().disk(disk).is_some_and(|disk| disk.is_given_up)
     }
 
+    /// Whether nobody expects that the disk comes back with what it had.
+    pub fn is_lost(&self, disk: DiskId) -> bool {
+        self.is_retired(disk) || self.is_given_up(disk)
+    }
+
     /// Whether the coordinator sends no more requests to disks or to the cluster state.
     pub fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Stopped(_) | Phase::Closed)

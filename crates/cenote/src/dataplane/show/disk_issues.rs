@@ -2,6 +2,7 @@
 
 use super::SINCE_SEEN;
 use api::model::{Health, HealthIssue};
+use api::promises::{WrongPromises, went_back_issue};
 use disk::FileState;
 use disk::partition::TableState;
 use node::damage::Damage;
@@ -10,10 +11,7 @@ use node::events::Events;
 use node::volumes::Volumes;
 use node::{Asked, Beyond, HostFull, Slow};
 use records::DiskState;
-use space::coordinator::Event;
-use space::local::LocalEvent;
-use std::collections::BTreeMap;
-use types::VolumeId;
+use records::image::records_in_words;
 use types::size::show_size;
 
 /// Unreadable or corrupt blocks from which a disk should be replaced. It remaps a sector when it is written
@@ -245,65 +243,40 @@ pub(super) fn table_fault(slot: &DiskSlot) -> Option<HealthIssue> {
     })
 }
 
+/// Reports that an older image of the disk is in its place, and that a volume may wait for the right disk.
+pub(super) fn older_image(slot: &DiskSlot, behind: &[Beyond]) -> Option<HealthIssue> {
+    let records = slot.store().map(|store| store.with(|store| records_in_words(store.records())));
+    Some(promises(slot, behind)?.older_image(&records.unwrap_or_default()))
+}
+
 /// Reports that an older image of the disk was put back, and it is not yet up to date again.
 pub(super) fn went_back(slot: &DiskSlot, events: &Events, volumes: &Volumes) -> Option<HealthIssue> {
-    let mut since: BTreeMap<VolumeId, u64> = BTreeMap::new();
-    for (unix_s, event) in events.log().iter() {
-        match event {
-            LocalEvent::Volume(volume, Event::WentBack { disk, .. }) if *disk == slot.record.id => {
-                since.entry(*volume).or_insert(*unix_s);
-            }
-            LocalEvent::Volume(volume, Event::DiskJoined { disk }) if *disk == slot.record.id => {
-                since.remove(volume);
-            }
-            _ => {}
-        }
-    }
+    let since = events.gone_back(slot.record.id);
     let since_unix_s = *since.values().min()?;
     let entries = volumes.entries();
     let names: Vec<&str> =
         since.keys().filter_map(|id| Some(entries.get(id)?.record.name.as_str())).collect();
-    Some(HealthIssue {
-        health: Health::Warning,
-        code: "disk_went_back".to_owned(),
-        target: format!("disk {}", slot.record.id),
-        since_unix_s,
-        server: None,
-        what: format!(
-            "{} is older than it should be for {}: an older image of the disk was put back, or the disk lost writes",
-            slot.record.path,
-            names.join(", ")
-        ),
-        meaning: "Nothing is read from it until all of it was compared with the other copies and brought up to date.".to_owned(),
-        action: "Wait: `cenote job list` shows the progress. Do not put back images of single disks; if nobody did, replace the disk."
-            .to_owned(),
-    })
+    Some(went_back_issue(slot.record.id, &slot.record.path, &names.join(", "), since_unix_s))
 }
 
 /// Reports promised epochs out of reach of the volumes' owners, so that nobody can open the volumes.
 pub(super) fn promise_beyond(slot: &DiskSlot, beyond: &[Beyond]) -> Option<HealthIssue> {
-    let first = beyond.first()?;
-    let (path, id) = (&slot.record.path, slot.record.id);
-    let names: Vec<&str> = beyond.iter().map(|beyond| beyond.name.as_str()).collect();
-    let names = names.join(", ");
-    Some(HealthIssue {
-        health: Health::Unhealthy,
-        code: "disk_promise_out_of_bounds".to_owned(),
-        target: format!("disk {id}"),
-        since_unix_s: slot.since_unix_s,
-        server: None,
-        what: format!(
-            "{path} has promised epoch {} to {}, whose records are at epoch {}: no server reaches that epoch in years",
-            first.promised.0, first.name, first.recorded.0
-        ),
-        meaning: format!(
-            "No server can open {names} while the disk is there, because it refuses all requests. No server does this by itself: somebody wrote to the disk, or \
-             spoke to it in a server's name."
-        ),
-        action: format!(
-            "`cenote disk forget-promises {id}`: the disk then counts as restored from an old image, and is updated from the \
-             other copies. Find out who could reach the disk, or who has a server's key."
-        ),
+    Some(promises(slot, beyond)?.out_of_bounds())
+}
+
+fn promises<'a>(slot: &'a DiskSlot, found: &'a [Beyond]) -> Option<WrongPromises<'a>> {
+    let names: Vec<&str> = found.iter().map(|found| found.name.as_str()).collect();
+    let (first, record) = (found.first()?, &slot.record);
+    let (promised, recorded) = (first.promised.0, first.recorded.0);
+    let (disk, path, since_unix_s) = (record.id, &record.path, slot.since_unix_s);
+    Some(WrongPromises {
+        disk,
+        path,
+        since_unix_s,
+        volume: &first.name,
+        volumes: names.join(", "),
+        promised,
+        recorded,
     })
 }
 

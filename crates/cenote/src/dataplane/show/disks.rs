@@ -1,19 +1,20 @@
 //! Disks as the control plane is shown them.
 
 use super::disk_issues::{
-    changed_file, disk_faults, full_host, lost_disk, promise_beyond, retiring_disk, slow_disk, table_fault,
-    unrecorded_disk, went_back,
+    changed_file, disk_faults, full_host, lost_disk, older_image, promise_beyond, retiring_disk, slow_disk,
+    table_fault, unrecorded_disk, went_back,
 };
 use api::model::{Disk, DiskCounters, DiskStatus, DiskUsage, Health, HealthIssue};
-use node::Node;
 use node::damage::Damage;
 use node::disk_slot::{Condition, DiskSlot};
+use node::{Node, Recorded};
 use records::{DiskRecord, DiskState, FaultDomain};
 
 /// Shows all disks, and adds their issues.
 pub(super) fn show_disks(node: &Node, issues: &mut Vec<HealthIssue>) -> Vec<Disk> {
+    let recorded = node.promises.recorded();
     let mut disks: Vec<Disk> =
-        node.disks.slots().values().map(|slot| show_disk(node, slot, issues)).collect();
+        node.disks.slots().values().map(|slot| show_disk((node, &recorded), slot, issues)).collect();
     disks.extend(node.neighbours.disks().values().map(|record| show_remote_disk(node, record)));
     disks
 }
@@ -34,7 +35,8 @@ fn show_remote_disk(node: &Node, record: &DiskRecord) -> Disk {
     Disk { health, status, allocated_bytes, ..as_recorded(record) }
 }
 
-fn show_disk(node: &Node, slot: &DiskSlot, issues: &mut Vec<HealthIssue>) -> Disk {
+/// `recorded`: the records of all volumes, read once for all disks.
+fn show_disk((node, recorded): (&Node, &Recorded), slot: &DiskSlot, issues: &mut Vec<HealthIssue>) -> Disk {
     let record = &slot.record;
     let is_retired = record.state == DiskState::Retired;
     let slab_bytes = record.slab_bytes;
@@ -74,7 +76,7 @@ fn show_disk(node: &Node, slot: &DiskSlot, issues: &mut Vec<HealthIssue>) -> Dis
         issues.push(unrecorded_disk(slot, why, *since_unix_s));
     }
     let damage = node.damage.of(record.id, slot.store());
-    let told = damage_issues(node, slot, &damage);
+    let told = damage_issues((node, recorded), slot, &damage);
     if !told.is_empty() {
         health = health.max(Health::Warning);
         issues.extend(told);
@@ -111,14 +113,15 @@ fn as_recorded(record: &DiskRecord) -> Disk {
     }
 }
 
-fn damage_issues(node: &Node, slot: &DiskSlot, damage: &Damage) -> Vec<HealthIssue> {
+fn damage_issues((node, recorded): (&Node, &Recorded), slot: &DiskSlot, damage: &Damage) -> Vec<HealthIssue> {
     let disk = slot.record.id;
     let (last, files) = (node.damage_keeper.last_fault(disk), node.damaged_files.of_disk_in_words(disk));
     let acknowledged = node.damage.acknowledged(disk);
     let mut told = disk_faults(slot, damage, &acknowledged, last.as_deref(), files.as_deref());
-    told.extend(went_back(slot, &node.events, &node.volumes));
+    let behind = node.promises.behind(disk, recorded);
+    told.extend(older_image(slot, &behind).or_else(|| went_back(slot, &node.events, &node.volumes)));
     told.extend(table_fault(slot));
-    told.extend(promise_beyond(slot, &node.promises.beyond(disk)));
+    told.extend(promise_beyond(slot, &node.promises.beyond(disk, recorded)));
     told
 }
 

@@ -4,8 +4,8 @@ use super::SINCE_SEEN;
 use api::model::{Health, HealthIssue, VOLUME_UNREACHED};
 use records::{VolumeRecord, WARN_AT_PERCENT};
 use std::time::Duration;
-use types::BLOCK_BYTES;
 use types::size::show_size;
+use types::{BLOCK_BYTES, DiskId};
 use volume::fs::{FsError, Statistics};
 
 /// Reports that chunks have too few copies.
@@ -257,6 +257,20 @@ pub(super) fn detached_volume(record: &VolumeRecord, why: &str) -> HealthIssue {
         meaning: "Its files cannot be reached. Nothing on its disks is changed meanwhile.".to_owned(),
         action: "Bring missing disks back: it is opened by itself, and tried again from time to time."
             .to_owned(),
+    }
+}
+
+/// Reports that the volume waits for the right disks in the places of older images.
+pub(super) fn volume_of_older_images(record: &VolumeRecord, held: &[DiskId]) -> HealthIssue {
+    let disks = held.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    HealthIssue {
+        what: format!(
+            "it is not served: older images are in the places of disks that may alone have some of its acknowledged writes: {disks}"
+        ),
+        action: "Bring the right disks, as the issues `disk_went_back` say: the volume is opened by itself. If they are lost, \
+                 `cenote disk forget-promises DISK` has the volume opened without these writes."
+            .to_owned(),
+        ..detached_volume(record, "")
     }
 }
 

@@ -2,12 +2,12 @@
 
 use super::volume_issues::{
     degraded_volume, detached_volume, full_volume, lost_blocks, read_only_volume, unreached_volume,
-    unwritten_changes,
+    unwritten_changes, volume_of_older_images,
 };
 use api::model::{Health, HealthIssue, Provisioning, Resiliency, Volume, VolumeStatus};
+use node::Node;
 use node::disks::Disks;
 use node::volumes::VolumeEntry;
-use node::{Neighbours, Node};
 use records::VolumeRecord;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -171,7 +171,7 @@ fn add_issues(
     if let Some(why) = &entry.failure {
         issues.push(detached_volume(record, why));
     } else if !looked.is_served && !looked.is_elsewhere {
-        issues.push(waiting_volume(record, &node.disks, &node.neighbours));
+        issues.push(waiting_volume(record, node));
     } else if let (Some(lasts), Some(owner)) = (looked.unreached_for, record.owner) {
         issues.push(unreached_volume(record, &node.neighbours.name(owner), lasts, node.hears_most()));
     } else if copies.few > 0 {
@@ -242,8 +242,13 @@ fn passed_on_volume(node: &Node, record: &VolumeRecord) -> HealthIssue {
     HealthIssue { what, ..detached_volume(record, "") }
 }
 
-fn waiting_volume(record: &VolumeRecord, disks: &Disks, neighbours: &Neighbours) -> HealthIssue {
-    let absent = absent_members(record, disks);
+fn waiting_volume(record: &VolumeRecord, node: &Node) -> HealthIssue {
+    let (absent, neighbours) = (absent_members(record, &node.disks), &node.neighbours);
+    let space = node.pools.space(record.pool);
+    let held = space.and_then(|space| space.with_volume(record.id, |coordinator| coordinator.held_images()));
+    if let Some(held) = held.filter(|held| !held.is_empty()) {
+        return volume_of_older_images(record, &held);
+    }
     let what = match absent.is_empty() {
         true => "it is being opened".to_owned(),
         false => format!("it waits for disks that hold what was written last: {absent}"),

@@ -1,0 +1,77 @@
+//! Exchanges disks for older images of themselves while their servers are down.
+//!
+//! Only images that have promised less than the record says: younger ones are not told from what they are images of (docs/PROTOCOL.md, "Limits").
+//! Of all disks: nothing may be served until the right ones are back. Of one disk, which stays what it is: others have all that it had.
+
+use super::course::MILLISECOND;
+use super::event::{Event, Healing};
+use super::images::{Held, Images};
+use super::nodes::Node;
+use super::world::SpaceWorld;
+use records::VolumeRecord;
+use space::coordinator::Phase;
+
+impl SpaceWorld {
+    /// Puts the images that were taken in the places of all disks, or of one; takes images if there are none that are old enough.
+    pub(super) fn go_back(&mut self, disk: usize, lasting: u64) {
+        let Self { course, servers, judge, images, .. } = self;
+        let all = course.scenario.older_images_of_all;
+        let whole = |record: &&VolumeRecord| {
+            let is_mirrored = record.min_holders == record.resiliency.copies();
+            record.stale.is_empty() && record.building.is_empty() && (all || is_mirrored)
+        };
+        let is_calm = images.right.is_empty() && servers.nodes.iter().all(|node| node.up);
+        let Some(record) = judge.record().filter(whole).filter(|_| is_calm) else { return };
+        if Images::is_any_in_place(record, &servers.disks) {
+            return;
+        }
+        let chosen: Vec<usize> = if all { (0..servers.disks.len()).collect() } else { vec![disk] };
+        if !chosen.iter().all(|index| images.is_older(record, &servers.disks, *index)) {
+            images.taken = servers.disks.iter().map(Held::of).collect();
+            return;
+        }
+        course.coverage.gone_back += 1;
+        let (nodes, node) = (servers.nodes.len(), servers.disks[disk].node);
+        if !all {
+            self.crash(node, lasting);
+            let held = &self.images.taken[disk];
+            return held.put(&mut self.servers.disks[disk]);
+        }
+        for node in 0..nodes {
+            let down_for = self.course.random.between(1, 100) * MILLISECOND;
+            self.crash(node, down_for);
+        }
+        let Self { course, servers, judge, images, .. } = self;
+        images.right = servers.disks.iter().map(Held::of).collect();
+        images.taken.iter().zip(&mut servers.disks).for_each(|(held, disk)| held.put(disk));
+        judge.is_blind = true;
+        course.after(lasting + 500 * MILLISECOND, Event::Heal(Healing::Images));
+    }
+
+    /// Puts the right disks back in the places of older images.
+    pub(super) fn bring_right_disks(&mut self) {
+        let right = std::mem::take(&mut self.images.right);
+        if right.is_empty() {
+            return;
+        }
+        for node in 0..self.servers.nodes.len() {
+            let down_for = self.course.random.between(1, 100) * MILLISECOND;
+            self.crash(node, down_for);
+        }
+        right.iter().zip(&mut self.servers.disks).for_each(|(held, disk)| held.put(disk));
+        self.judge.is_blind = false;
+        self.images.taken.clear();
+    }
+
+    /// Looks whether older images are served.
+    pub(super) fn watch_images(&mut self) {
+        if self.images.right.is_empty() {
+            return;
+        }
+        let serves =
+            |node: &Node| node.coordinator.as_ref().is_some_and(|found| *found.phase() == Phase::Serving);
+        if let Some(node) = self.servers.nodes.iter().position(serves) {
+            self.course.violate([format!("node {node} serves the volume, and all disks are older images")]);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Older images of disks.
+
+use super::blocks::VOLUME;
+use super::nodes::{Image, SimDisk};
+use records::VolumeRecord;
+use space::seam::BlockStore;
+use types::Epoch;
+
+/// What a disk held at one time.
+pub(super) struct Held {
+    image: Image,
+    promised: Epoch,
+}
+
+impl Held {
+    pub fn of(disk: &SimDisk) -> Self {
+        Self { image: disk.medium.image(), promised: promised(disk) }
+    }
+
+    /// Has the disk hold this again. No replica has it open.
+    pub fn put(&self, disk: &mut SimDisk) {
+        debug_assert!(disk.replica.is_none());
+        disk.medium.put(&self.image);
+        disk.promised = self.promised;
+    }
+}
+
+/// Images of all disks, in their order.
+#[derive(Default)]
+pub(super) struct Images {
+    pub taken: Vec<Held>,
+    /// What the disks should hold, while older images of all are in their places.
+    pub right: Vec<Held>,
+}
+
+impl Images {
+    /// Whether a disk is an older image already, and no record has decided on it yet: a second one might have the only other copy.
+    pub fn is_any_in_place(record: &VolumeRecord, disks: &[SimDisk]) -> bool {
+        let counted = disks.iter().filter(|disk| record.in_sync.contains(&disk.id));
+        counted.map(promised).any(|promised| promised < record.promised)
+    }
+
+    /// Whether the image that was taken of the disk is known for older: it has promised less than the record says.
+    pub fn is_older(&self, record: &VolumeRecord, disks: &[SimDisk], index: usize) -> bool {
+        let taken = self.taken.get(index);
+        record.in_sync.contains(&disks[index].id) && taken.is_some_and(|held| held.promised < record.promised)
+    }
+}
+
+fn promised(disk: &SimDisk) -> Epoch {
+    let open = disk.replica.as_ref().map(|replica| replica.store().promised(VOLUME));
+    open.unwrap_or(disk.promised)
+}
