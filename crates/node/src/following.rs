@@ -389,7 +389,8 @@ impl Following {
         }
     }
 
-    /// Takes notice of another node's disk.
+    /// Takes notice of another node's disk. One that was this node's is let go of: a recovery has left this node out of the cluster, and an
+    /// administrator has put the disk into another server (`crate::returning`).
     fn follow_other_disk(&self, record: &DiskRecord, known: Option<&DiskRecord>) {
         let Some(space) = self.pools.space(record.pool) else { return };
         if self.disks.remove(record.id).is_some() {

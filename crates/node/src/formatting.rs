@@ -5,7 +5,7 @@
 //! on a helper thread.
 
 use crate::error::{Done, Error, ErrorKind};
-use ::pool::{DiskView, PoolView};
+use ::pool::{PoolView, Route};
 use disk::{Disk, FileDiskOptions, StandaloneDisk, partition};
 use records::{DiskRecord, DiskState, FaultDomain, Resiliency};
 use std::path::{Path, PathBuf};
@@ -32,13 +32,8 @@ pub fn has_room_for_volume(disks: u32, size_bytes: u64, resiliency: Resiliency) 
     let slabs = layout.map_or(0, |layout| u64::from(layout.slab_count));
     let domain = FaultDomain::default();
     let reserve_disks = ::pool::default_reserve_disks(&vec![domain.clone(); disks as usize]);
-    let view = |number: u32| DiskView {
-        id: DiskId(Uuid::from_u128(number.into())),
-        total_slabs: slabs,
-        free_slabs: slabs,
-        domain: domain.clone(),
-        usable: true,
-        expected: false,
+    let view = |number: u32| {
+        ::pool::Disk::new(DiskId(Uuid::from_u128(number.into())), slabs, domain.clone(), Route::Local)
     };
     let pool = PoolView::new((0..disks).map(view).collect(), reserve_disks);
     pool.available_chunks(resiliency.copies()) >= u64::from(volume::fs::CHUNKS_MIN)

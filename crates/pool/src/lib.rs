@@ -18,7 +18,7 @@ pub use capacity::{Capacity, PlannedDisk, capacity};
 pub use domain::{FaultDomain, Level};
 pub use place::{PlaceError, Purpose, place};
 pub use plan::{ChunkCopies, Move, Repair, Shortage, rebalance_plan, repair_plan, shortage_without, surplus};
-pub use view::{DiskView, PoolView, default_reserve_disks, level};
+pub use view::{Disk, PoolView, Route, default_reserve_disks, level};
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use crate::domain::DomainName;
 use crate::view::level;
-use crate::{DiskView, Level, PoolView};
+use crate::{Disk, Level, PoolView};
 use std::collections::BTreeSet;
 use std::fmt;
 use types::DiskId;
@@ -71,12 +71,11 @@ pub fn place(
     for _ in 0..wanted {
         let best = pool
             .disks()
-            .iter()
-            .filter(|disk| disk.usable && disk.free_slabs > 0)
+            .filter(|disk| disk.is_usable() && disk.free_slabs > 0)
             .filter(|disk| !existing.contains(&disk.id) && !excluded.contains(&disk.id))
             .filter(|disk| !taken.contains(&disk.domain.name(disk.id, level)))
             .min_by(|a, b| {
-                let crowded = |disk: &DiskView| crowd(pool, disk, existing.iter().chain(&chosen));
+                let crowded = |disk: &Disk| crowd(pool, disk, existing.iter().chain(&chosen));
                 crowded(a).cmp(&crowded(b)).then_with(|| a.by_fill_with_one_more(b))
             })
             .ok_or(PlaceError::Full)?;
@@ -89,7 +88,7 @@ pub fn place(
 /// Counts copies on `others` that would share a domain with one on this disk, level by level, the widest first.
 pub(crate) fn crowd<'a>(
     pool: &PoolView,
-    disk: &DiskView,
+    disk: &Disk,
     others: impl Iterator<Item = &'a DiskId> + Clone,
 ) -> [usize; Level::STRICTEST_FIRST.len()] {
     Level::STRICTEST_FIRST.map(|level| {

@@ -2,7 +2,7 @@
 
 use crate::place::{PlaceError, Purpose, crowd, place};
 use crate::view::level;
-use crate::{DiskView, Level, PoolView};
+use crate::{Disk, Level, PoolView};
 use std::collections::BTreeMap;
 use types::{ChunkIndex, DiskId, VolumeId};
 
@@ -89,16 +89,14 @@ pub fn shortage_without(
     emptying: &[DiskId],
 ) -> Shortage {
     let mut left = pool.clone();
-    if let Some(view) = left.disk_mut(leaving) {
-        (view.usable, view.expected) = (false, false);
-    }
+    left.change(leaving, |disk| disk.is_retired = true);
     let is_short = |chunk: &&ChunkCopies| kept(&left, chunk).len() < usize::from(chunk.copies);
     let short: Vec<ChunkCopies> = chunks.iter().filter(is_short).cloned().collect();
     let (plan, unplaced) = repair_plan(&left, &short);
     let unplaced_before = if unplaced > 0 { repair_plan(pool, &short).1 } else { 0 };
     let leaves = |disk: &DiskId| *disk == leaving || emptying.contains(disk);
-    let views = pool.disks().iter().filter(|view| leaves(&view.id));
-    let held: u64 = views.map(DiskView::used_slabs).sum();
+    let views = pool.disks().filter(|disk| leaves(&disk.id));
+    let held: u64 = views.map(Disk::used_slabs).sum();
     let known = short.iter().flat_map(|chunk| &chunk.holders).filter(|disk| leaves(disk)).count() as u64;
     let free = left.free_slabs() - plan.len() as u64;
     let slabs = (held.saturating_sub(known) + left.promised_slabs).saturating_sub(free);
@@ -115,9 +113,9 @@ pub fn surplus(pool: &PoolView, chunk: &ChunkCopies) -> Option<DiskId> {
     let name = |id: DiskId| pool.disk(id).zip(level).map(|(disk, level)| disk.domain.name(disk.id, level));
     let worth = |&id: &DiskId| {
         let disk = pool.disk(id);
-        let usable = disk.is_some_and(|disk| disk.usable);
+        let usable = disk.is_some_and(Disk::is_usable);
         let alone = chunk.holders.iter().all(|&other| other == id || name(other) != name(id));
-        let per_mille = |disk: &DiskView| disk.used_slabs() * 1000 / disk.total_slabs.max(1);
+        let per_mille = |disk: &Disk| disk.used_slabs() * 1000 / disk.total_slabs.max(1);
         let others = chunk.holders.iter().filter(|&&other| other != id);
         let crowded = disk.map(|disk| crowd(pool, disk, others));
         (usable, alone, std::cmp::Reverse((crowded, disk.map_or(0, per_mille))), id)
@@ -126,7 +124,7 @@ pub fn surplus(pool: &PoolView, chunk: &ChunkCopies) -> Option<DiskId> {
 }
 
 fn kept(pool: &PoolView, chunk: &ChunkCopies) -> Vec<DiskId> {
-    let usable = |id: &DiskId| pool.disk(*id).is_some_and(|disk| disk.usable);
+    let usable = |id: &DiskId| pool.disk(*id).is_some_and(Disk::is_usable);
     chunk.holders.iter().copied().filter(usable).collect()
 }
 
@@ -167,17 +165,16 @@ fn apply(step: Move, pool: &mut PoolView, chunk: &mut ChunkCopies) {
 }
 
 /// Slabs above (positive) or below (negative) the disk's share of the used ones, times the pool's size.
-fn excess(disk: &DiskView, used: u64, total: u64) -> i128 {
+fn excess(disk: &Disk, used: u64, total: u64) -> i128 {
     i128::from(disk.used_slabs()) * i128::from(total) - i128::from(disk.total_slabs) * i128::from(used)
 }
 
 fn next_move(pool: &PoolView, chunks: &[ChunkCopies]) -> Option<Move> {
-    let disks: Vec<&DiskView> = pool.disks().iter().filter(|disk| disk.usable).collect();
+    let disks: Vec<&Disk> = pool.disks().filter(|disk| disk.is_usable()).collect();
     let total: u64 = disks.iter().map(|disk| disk.total_slabs).sum();
     let used: u64 = disks.iter().map(|disk| disk.used_slabs()).sum();
-    let tolerance = |disk: &DiskView| i128::from((disk.total_slabs / 50).max(1)) * i128::from(total);
-    let mut over: Vec<(i128, &DiskView)> =
-        disks.iter().map(|disk| (excess(disk, used, total), *disk)).collect();
+    let tolerance = |disk: &Disk| i128::from((disk.total_slabs / 50).max(1)) * i128::from(total);
+    let mut over: Vec<(i128, &Disk)> = disks.iter().map(|disk| (excess(disk, used, total), *disk)).collect();
     over.sort_by_key(|(excess, disk)| (std::cmp::Reverse(*excess), disk.id));
     for (high, from) in &over {
         for (low, to) in over.iter().rev() {
@@ -203,8 +200,8 @@ fn move_apart(pool: &PoolView, chunk: &ChunkCopies, level: Level) -> Option<Move
     };
     let fill = |id: &DiskId| pool.disk(*id).map(|disk| disk.used_slabs() * 1000 / disk.total_slabs.max(1));
     let from = chunk.holders.iter().copied().filter(shares).max_by_key(fill)?;
-    let free = pool.disks().iter().filter(|disk| disk.usable && disk.free_slabs > 0);
-    let is_apart = |disk: &&DiskView| {
+    let free = pool.disks().filter(|disk| disk.is_usable() && disk.free_slabs > 0);
+    let is_apart = |disk: &&Disk| {
         let mut kept = chunk.holders.iter().filter(|holder| **holder != from);
         kept.all(|holder| name(*holder) != name(disk.id))
     };
@@ -212,7 +209,7 @@ fn move_apart(pool: &PoolView, chunk: &ChunkCopies, level: Level) -> Option<Move
     Some(Move { volume: chunk.volume, chunk: chunk.chunk, from, to: to.id })
 }
 
-fn movable(pool: &PoolView, chunk: &ChunkCopies, from: DiskId, to: &DiskView) -> bool {
+fn movable(pool: &PoolView, chunk: &ChunkCopies, from: DiskId, to: &Disk) -> bool {
     if !chunk.holders.contains(&from) || chunk.holders.contains(&to.id) {
         return false;
     }

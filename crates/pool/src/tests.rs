@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::{ChunkIndex, DiskId, VolumeId};
 
 const VOLUME: VolumeId = VolumeId::from_bytes([9; 16]);
+/// To a disk of a server that is down.
+const DOWN: Route = Route::Remote { is_down: true, reported: (0, 0) };
 
 fn id(number: u8) -> DiskId {
     DiskId::from_bytes([number; 16])
 }
 
-fn disk(number: u8, slabs: u64, node: &str) -> DiskView {
+fn disk(number: u8, slabs: u64, node: &str) -> Disk {
     let domain = FaultDomain { node: node.into(), ..FaultDomain::default() };
-    DiskView { id: id(number), total_slabs: slabs, free_slabs: slabs, domain, usable: true, expected: false }
+    Disk::new(id(number), slabs, domain, Route::Local)
 }
 
 /// Places chunks until the pool is full.
@@ -32,7 +34,7 @@ fn nodes_of(pool: &PoolView, holders: &[DiskId]) -> BTreeSet<String> {
 
 /// Whether every usable disk is within 2 % or one slab of its share.
 fn even(pool: &PoolView) -> bool {
-    let disks: Vec<&DiskView> = pool.disks().iter().filter(|disk| disk.usable).collect();
+    let disks: Vec<&Disk> = pool.disks().filter(|disk| disk.is_usable()).collect();
     let total: u64 = disks.iter().map(|disk| disk.total_slabs).sum();
     let used: u64 = disks.iter().map(|disk| disk.used_slabs()).sum();
     disks.iter().all(|disk| {
@@ -84,7 +86,7 @@ fn a_disk_may_leave_only_if_its_copies_find_room_apart_from_their_partners() {
     assert_eq!(shortage_without(&pool, &chunks, id(3), &[]), Shortage { copies: 2, slabs: 0 });
     // With room in a third place for some, and then for all.
     for (slabs, copies) in [(1, 1), (2, 0)] {
-        let mut disks = pool.disks().to_vec();
+        let mut disks: Vec<Disk> = pool.disks().cloned().collect();
         disks.push(disk(4, slabs, "d"));
         let pool = PoolView::new(disks, 0);
         assert_eq!(shortage_without(&pool, &chunks, id(3), &[]), Shortage { copies, slabs: 0 });
@@ -96,11 +98,11 @@ fn a_second_disk_does_not_leave_into_the_room_that_the_first_one_needs() {
     let mut pool = PoolView::new((1..=4).map(|at| disk(at, 6, &format!("node-{at}"))).collect(), 0);
     let chunks = fill(&mut pool, 2, 8);
     assert_eq!(shortage_without(&pool, &chunks, id(1), &[]), Shortage::default());
-    pool.disk_mut(id(1)).unwrap().usable = false;
+    pool.change(id(1), |disk| disk.is_retired = true);
     assert!(shortage_without(&pool, &chunks, id(2), &[id(1)]).copies > 0, "8 copies, and 4 free slabs");
     // The same of chunks that are not known, by their number; and of slabs that were promised.
     assert_eq!(shortage_without(&pool, &[], id(2), &[id(1)]), Shortage { copies: 0, slabs: 4 });
-    pool.disk_mut(id(1)).unwrap().usable = true;
+    pool.change(id(1), |disk| disk.is_retired = false);
     pool.promised_slabs = 4;
     assert_eq!(shortage_without(&pool, &chunks, id(1), &[]), Shortage { copies: 0, slabs: 2 });
 }
@@ -115,23 +117,23 @@ fn room_is_counted_by_nodes_and_not_by_disks() {
 
 #[test]
 fn copies_are_not_crowded_on_other_nodes_while_one_is_expected_back() {
-    let mut disks: Vec<DiskView> = (1..=3).map(|at| disk(at, 8, &format!("node-{at}"))).collect();
+    let mut disks: Vec<Disk> = (1..=3).map(|at| disk(at, 8, &format!("node-{at}"))).collect();
     disks.push(disk(4, 8, "node-1"));
-    (disks[2].usable, disks[2].expected) = (false, true);
+    disks[2].route = DOWN;
     let pool = PoolView::new(disks.clone(), 0);
     assert_eq!(place(&pool, 1, &[id(1), id(2)], &[], Purpose::Repair), Err(PlaceError::Full));
     // The disk's node will not come back.
-    disks[2].expected = false;
+    disks[2].is_given_up = true;
     let pool = PoolView::new(disks, 0);
     assert_eq!(place(&pool, 1, &[id(1), id(2)], &[], Purpose::Repair), Ok(vec![id(4)]));
 }
 
 #[test]
 fn a_node_with_several_disks_has_room_for_one_copy_of_a_chunk() {
-    let mut disks: Vec<DiskView> =
+    let mut disks: Vec<Disk> =
         (0..6).map(|number| disk(number, 8, ["a", "b", "c"][usize::from(number / 2)])).collect();
     assert_eq!(PoolView::new(disks.clone(), 0).domains_with_room(3, &[]), 3);
-    disks[4..].iter_mut().for_each(|disk| (disk.usable, disk.expected) = (false, true));
+    disks[4..].iter_mut().for_each(|disk| disk.route = DOWN);
     let pool = PoolView::new(disks, 0);
     assert_eq!(pool.domains_with_room(3, &[]), 2, "four disks are no third node");
     assert_eq!(pool.domains_with_room(2, &[id(0)]), 2);
@@ -209,7 +211,7 @@ fn what_fixed_virtual_disks_were_promised_is_not_given_to_thin_ones() {
 fn what_a_lost_disk_held_is_planned_onto_others_worst_protected_first() {
     let mut pool = PoolView::new((1..=4).map(|n| disk(n, 40, "")).collect(), 0);
     let mut chunks = fill(&mut pool, 2, 40);
-    pool.disk_mut(id(1)).unwrap().usable = false;
+    pool.change(id(1), |disk| disk.route = Route::Away);
     for chunk in &mut chunks {
         chunk.holders.retain(|&holder| holder != id(1));
     }
@@ -225,7 +227,7 @@ fn what_a_lost_disk_held_is_planned_onto_others_worst_protected_first() {
 #[test]
 fn a_retired_disk_is_read_from_and_its_copies_are_made_elsewhere() {
     let mut pool = PoolView::new((1..=3).map(|n| disk(n, 10, "")).collect(), 0);
-    pool.disk_mut(id(2)).unwrap().usable = false;
+    pool.change(id(2), |disk| disk.is_retired = true);
     let chunk = ChunkCopies { volume: VOLUME, chunk: ChunkIndex(0), copies: 2, holders: vec![id(1), id(2)] };
     let (plan, _) = repair_plan(&pool, &[chunk]);
     assert_eq!(plan, [Repair { volume: VOLUME, chunk: ChunkIndex(0), to: id(3) }]);
@@ -279,10 +281,10 @@ proptest! {
         let mut pool = PoolView::new((1..=old).map(|n| disk(n, size, "")).collect(), 0);
         let wanted = size * u64::from(old) * part / 100 / 2;
         let mut chunks = fill(&mut pool, 2, wanted as usize);
-        let mut disks = pool.disks().to_vec();
+        let mut disks: Vec<Disk> = pool.disks().cloned().collect();
         disks.extend((old + 1..=old + added).map(|n| disk(n, size, "")));
         let mut pool = PoolView::new(disks, 0);
-        let used: u64 = pool.disks().iter().map(DiskView::used_slabs).sum();
+        let used: u64 = pool.disks().map(Disk::used_slabs).sum();
         let plan = rebalance_plan(&pool, &chunks, usize::MAX);
         let share = used as f64 * f64::from(added) / f64::from(old + added);
         prop_assert!(plan.len() as f64 <= share + f64::from(old + added), "{} moves", plan.len());
@@ -314,6 +316,30 @@ fn of_too_many_copies_that_on_a_retired_disk_goes_then_that_beside_another_then_
     assert_eq!(surplus(&pool, &chunk(&[1, 2, 3])), Some(id(1)), "two in one node");
     pool.take(id(4));
     assert_eq!(surplus(&pool, &chunk(&[1, 3, 4])), Some(id(4)), "the fullest");
-    disks[2].usable = false;
+    disks[2].is_retired = true;
     assert_eq!(surplus(&PoolView::new(disks, 0), &chunk(&[1, 2, 3])), Some(id(3)), "retired");
+}
+
+#[test]
+fn a_disk_of_which_only_decisions_are_known_is_retired_and_not_listed() {
+    let mut pool = PoolView::new(vec![disk(1, 8, "a")], 1);
+    pool.change(id(2), |disk| disk.is_retired = true);
+    assert_eq!((pool.disks().count(), pool.retired().collect::<Vec<_>>()), (1, vec![id(2)]));
+    pool.change(id(2), |known| *known = Disk { is_retired: known.is_retired, ..disk(2, 16, "b") });
+    assert_eq!((pool.disks().count(), pool.free_slabs(), pool.reserve_slabs), (2, 8, 8));
+    pool.change(id(2), |disk| disk.is_retired = false);
+    assert_eq!((pool.free_slabs(), pool.reserve_slabs), (24, 16));
+    pool.remove(id(2));
+    assert_eq!((pool.disks().count(), pool.reserve_slabs), (1, 8));
+}
+
+#[test]
+fn only_disks_of_other_servers_go_down_with_their_server() {
+    let mut pool = PoolView::new(vec![disk(1, 8, "a"), disk(2, 8, "b")], 0);
+    assert!(!pool.has_remote() && !pool.set_down(id(1), true));
+    pool.change(id(2), |disk| disk.route = Route::Remote { is_down: false, reported: (8, 8) });
+    assert!(pool.has_remote() && pool.set_down(id(2), true) && !pool.set_down(id(2), true));
+    assert_eq!(pool.free_slabs(), 8);
+    assert!(pool.disk(id(2)).is_some_and(Disk::is_expected));
+    assert!(!pool.set_down(id(3), true));
 }

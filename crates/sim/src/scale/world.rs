@@ -4,7 +4,7 @@
 use super::counts::{Counts, MICROSECOND, MILLISECOND, SECOND, node_id};
 use super::heartbeats::{Heartbeats, Told};
 use super::{CHUNK_BLOCKS, CHUNKS, COPIES, DISKS_PER_NODE};
-use pool::{DiskView, FaultDomain, PoolView};
+use pool::{FaultDomain, PoolView, Route};
 use records::{Answer, MemoryState, Provisioning, Request as StateRequest, Resiliency, Typed, VolumeRecord};
 use space::api::{SpaceCompletion, SpaceRequest};
 use space::coordinator::{Config, Coordinator, Phase, Predecessor, StateToken};
@@ -78,7 +78,8 @@ pub(super) struct World {
     place_of_disk: BTreeMap<DiskId, usize>,
     servers: Vec<Server>,
     volumes: Vec<Volume>,
-    pool: Rc<RefCell<PoolView>>,
+    /// The table of disks of each server.
+    pools: Vec<Rc<RefCell<PoolView>>>,
     state: MemoryState,
     heartbeats: Heartbeats,
     /// Heartbeats rest: they are counted by themselves.
@@ -94,6 +95,11 @@ fn numbered(kind: u8, number: usize) -> [u8; 16] {
     bytes
 }
 
+/// The way from a server to a disk of another, or of its own.
+fn route(of: usize, from: usize, slabs: u64) -> Route {
+    if of == from { Route::Local } else { Route::Remote { is_down: false, reported: (slabs, slabs) } }
+}
+
 impl World {
     /// Servers that are up, each with its disks and a volume that nobody has opened yet.
     pub fn new(nodes: usize) -> Self {
@@ -107,15 +113,14 @@ impl World {
             })
             .collect();
         let place_of_disk = disks.iter().enumerate().map(|(place, disk)| (disk.id, place)).collect();
-        let views = disks.iter().map(|disk| DiskView {
-            id: disk.id,
-            total_slabs: slabs,
-            free_slabs: slabs,
-            domain: FaultDomain { node: format!("node{}", disk.node), ..FaultDomain::default() },
-            usable: true,
-            expected: false,
+        let pools = (0..nodes).map(|node| {
+            let views = disks.iter().map(|disk| {
+                let domain = FaultDomain { node: format!("node{}", disk.node), ..FaultDomain::default() };
+                pool::Disk::new(disk.id, slabs, domain, route(disk.node, node, slabs))
+            });
+            Rc::new(RefCell::new(PoolView::new(views.collect(), 0)))
         });
-        let pool = Rc::new(RefCell::new(PoolView::new(views.collect(), 0)));
+        let pools = pools.collect();
         let state = MemoryState::new();
         let ids: Vec<DiskId> = disks.iter().map(|disk| disk.id).collect();
         let volumes = (0..nodes).map(|node| {
@@ -148,7 +153,7 @@ impl World {
             place_of_disk,
             servers: (0..nodes).map(|_| Server { is_up: true, life: 1 }).collect(),
             volumes,
-            pool,
+            pools,
             heartbeats: Heartbeats::new(nodes, &state, SECOND),
             state,
             is_quiet: false,
@@ -343,12 +348,12 @@ impl World {
             lease: Some(super::heartbeats::lease()),
             ..Config::default()
         };
-        let pool = self.pool.clone();
+        let pool = self.pools[node].clone();
         let mut coordinator =
             Coordinator::new(volume.id, incarnation, config, CHUNK_BLOCKS as u32, pool, now);
         for disk in &self.disks {
             coordinator.add_disk(disk.id);
-            coordinator.set_far(disk.id, disk.node != node);
+            self.pools[node].borrow_mut().set_down(disk.id, self.heartbeats.is_down(node, disk.node));
         }
         coordinator.set_predecessor(predecessor);
         coordinator.set_lease(self.heartbeats.lease_until(node));
@@ -377,6 +382,11 @@ impl World {
                 self.disks.iter().filter(|disk| nodes.contains(&disk.node)).map(|disk| disk.id).collect()
             };
             let (down, up) = (of(down), of(up));
+            for (disks, is_down) in [(&down, true), (&up, false)] {
+                for disk in disks {
+                    self.pools[node].borrow_mut().set_down(*disk, is_down);
+                }
+            }
             let claimed = self.volumes[number].coordinator.as_ref().and_then(Coordinator::claimed);
             let is_permitted = self.heartbeats.permits(self.now, node, claimed);
             self.tell(number, |coordinator, now| {

@@ -113,22 +113,19 @@ impl Manager {
             verify_reads: true,
             ..Config::default()
         };
-        let pool = Rc::new(RefCell::new(servers.pool_view(&course.scenario, self.retired)));
+        let pool = Rc::new(RefCell::new(servers.pool_view(&course.scenario, self.retired, node)));
         servers.nodes[node].pool = pool.clone();
         let now = Monotonic(course.now);
         let mut coordinator = Coordinator::new(VOLUME, incarnation, config, CHUNK_BLOCKS as u32, pool, now);
-        if let Some(disk) = self.retired {
-            coordinator.set_retired(disk, true);
-        }
         for disk in servers.disks.iter().filter(|disk| disk.added && Some(disk.id) != self.retired) {
             coordinator.add_disk(disk.id);
-        }
-        for disk in servers.disks.iter().filter(|disk| disk.node != node) {
-            coordinator.set_far(disk.id, true);
         }
         coordinator.set_predecessor(predecessor);
         coordinator.set_lease(membership.lease_until(node));
         let down: Vec<DiskId> = membership.down(course, servers, node, 0).into_iter().collect();
+        for disk in &down {
+            servers.nodes[node].pool.borrow_mut().set_down(*disk, true);
+        }
         coordinator.disks_down(now, &down);
         course.trace.note(&[9, course.now, node as u64]);
         servers.nodes[node].coordinator = Some(coordinator);
@@ -145,8 +142,11 @@ impl Manager {
             return;
         }
         self.retired = Some(id);
-        for coordinator in servers.nodes.iter_mut().filter_map(|node| node.coordinator.as_mut()) {
-            coordinator.set_retired(id, true);
+        for node in &mut servers.nodes {
+            if let Some(coordinator) = &mut node.coordinator {
+                node.pool.borrow_mut().change(id, |known| known.is_retired = true);
+                coordinator.plan_soon();
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use super::event::{Event, Healing};
 use super::invariants::i3;
 use super::nodes::{Findings, Medium, Node, SimDisk, WatchedStore};
 use super::scenario::Scenario;
-use pool::{DiskView, FaultDomain, PoolView};
+use pool::{FaultDomain, PoolView, Route};
 use records::VolumeRecord;
 use space::fake_store::{FakeFault, FakeStore};
 use space::message::SessionId;
@@ -67,21 +67,12 @@ impl Servers {
         (node < self.nodes.len()).then_some(node)
     }
 
-    /// Returns the disks with their slabs as they are.
-    pub fn pool_view(&self, scenario: &Scenario, retired: Option<DiskId>) -> PoolView {
-        let total_slabs = scenario.slabs();
-        let views = self.disks.iter().filter(|disk| disk.added).map(|disk| {
-            let free = disk.replica.as_ref().map(|replica| replica.store().slabs().1);
-            DiskView {
-                id: disk.id,
-                total_slabs,
-                free_slabs: free.unwrap_or(total_slabs),
-                domain: FaultDomain { node: format!("node{}", disk.node), ..FaultDomain::default() },
-                usable: Some(disk.id) != retired,
-                expected: false,
-            }
-        });
-        PoolView::new(views.collect(), 0)
+    /// Returns the disks with their slabs as they are, as a node sees them.
+    pub fn pool_view(&self, scenario: &Scenario, retired: Option<DiskId>, node: usize) -> PoolView {
+        let added = self.disks.iter().filter(|disk| disk.added);
+        let seen = added
+            .map(|disk| pool::Disk { is_retired: Some(disk.id) == retired, ..see(disk, scenario, node) });
+        PoolView::new(seen.collect(), 0)
     }
 
     pub fn start_replica(&mut self, course: &mut Course, index: usize) {
@@ -245,25 +236,30 @@ impl Servers {
     }
 
     /// Makes the disk that was not part of the pool a part of it, if there is one still.
-    pub fn add_disk(&mut self, course: &mut Course, retired: Option<DiskId>) {
+    pub fn add_disk(&mut self, course: &mut Course) {
         let Some(new) = self.disks.iter_mut().find(|disk| !disk.added) else { return };
         new.added = true;
-        let id = new.id;
+        let new = &*new;
         course.coverage.added_disks += 1;
-        let view = self.pool_view(&course.scenario, retired);
-        for node in &mut self.nodes {
-            *node.pool.borrow_mut() = view.clone();
-            if let Some(coordinator) = &mut node.coordinator {
-                coordinator.add_disk(id);
-            }
+        for (number, node) in self.nodes.iter().enumerate() {
+            let seen = see(new, &course.scenario, number);
+            node.pool.borrow_mut().change(new.id, |known| *known = seen);
+        }
+        let id = new.id;
+        self.report_slabs(course);
+        for coordinator in self.nodes.iter_mut().filter_map(|node| node.coordinator.as_mut()) {
+            coordinator.add_disk(id);
         }
     }
 
     /// Has all nodes know the free slabs of the disks as they are, as servers report them to each other: an older image has others than the
     /// coordinator has counted.
-    pub fn report_slabs(&self, course: &Course, retired: Option<DiskId>) {
-        let view = self.pool_view(&course.scenario, retired);
-        self.nodes.iter().for_each(|node| *node.pool.borrow_mut() = view.clone());
+    pub fn report_slabs(&self, course: &Course) {
+        for (number, node) in self.nodes.iter().enumerate() {
+            let disks = self.disks.iter().filter(|disk| disk.added);
+            let seen = disks.map(|disk| see(disk, &course.scenario, number));
+            node.pool.borrow_mut().set_slabs(seen.map(|disk| (disk.id, (disk.total_slabs, disk.free_slabs))));
+        }
     }
 
     /// Has all coordinators repair a block of a disk, as a scrub that found it does.
@@ -327,4 +323,16 @@ fn format(scenario: &Scenario, seed: u64, number: u8, node: usize) -> SimDisk {
         added: true,
         asked_promises: BTreeMap::new(),
     }
+}
+
+/// Returns a disk with its slabs as they are, as a node sees it.
+fn see(disk: &SimDisk, scenario: &Scenario, node: usize) -> pool::Disk {
+    let total_slabs = scenario.slabs();
+    let free_slabs = disk.replica.as_ref().map_or(total_slabs, |replica| replica.store().slabs().1);
+    let domain = FaultDomain { node: format!("node{}", disk.node), ..FaultDomain::default() };
+    let route = match disk.node == node {
+        true => Route::Local,
+        false => Route::Remote { is_down: false, reported: (total_slabs, free_slabs) },
+    };
+    pool::Disk { free_slabs, ..pool::Disk::new(disk.id, total_slabs, domain, route) }
 }

@@ -143,7 +143,7 @@ impl SpaceWorld {
         let doing: Vec<String> = serving
             .map(|(found, pool)| {
                 let (counts, clean) = (found.chunk_counts(), found.is_reconciled());
-                let free: Vec<u64> = pool.borrow().disks().iter().map(|disk| disk.free_slabs).collect();
+                let free: Vec<u64> = pool.borrow().disks().map(|disk| disk.free_slabs).collect();
                 format!(
                     "{:?}, chunks {counts:?}, without room {}, free slabs {free:?}, reconciled {clean}, {:?}",
                     found.phase(),
@@ -260,6 +260,12 @@ impl SpaceWorld {
             let coordinator = self.servers.nodes[node].coordinator.as_ref();
             let is_permitted =
                 self.membership.permits(&self.course, node, coordinator.and_then(Coordinator::claimed));
+            for (disks, is_down) in [(&down, true), (&up, false)] {
+                let mut pool = self.servers.nodes[node].pool.borrow_mut();
+                for disk in disks {
+                    pool.set_down(*disk, is_down);
+                }
+            }
             self.tell(node, |coordinator, now| {
                 if let Some(until) = lease {
                     coordinator.set_lease(until);
@@ -486,7 +492,7 @@ impl SpaceWorld {
                 course.after(lasting, heal_disk);
             }
             Kind::Add => {
-                servers.add_disk(course, self.manager.retired());
+                servers.add_disk(course);
                 self.pump_all();
             }
             Kind::AllAway => servers.send_all_away(course, lasting),
@@ -585,7 +591,7 @@ impl SpaceWorld {
             self.servers.restart(&mut self.course, node);
             let Scenario { older_images_of_all, older_images_of_one, .. } = self.course.scenario;
             if older_images_of_all || older_images_of_one {
-                self.servers.report_slabs(&self.course, self.manager.retired());
+                self.servers.report_slabs(&self.course);
             }
         }
     }

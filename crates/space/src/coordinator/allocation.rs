@@ -111,8 +111,8 @@ impl Allocation {
                 let mut pool = ground.chunks.pool.borrow_mut();
                 if failure == Failure::Gone {
                     pool.give_back(disk);
-                } else if let Some(view) = pool.disk_mut(disk) {
-                    view.free_slabs = 0;
+                } else {
+                    pool.note_full(disk);
                 }
             }
         }
@@ -197,11 +197,11 @@ pub(super) fn promised_slabs(ground: &Ground) -> u64 {
 /// Returns disks that may not get chunks of the volume.
 pub(super) fn excluded(ground: &Ground) -> Vec<DiskId> {
     let pool = ground.chunks.pool.borrow();
-    let ids = pool.disks().iter().map(|disk| disk.id);
+    let ids = pool.disks().map(|disk| disk.id);
     ids.filter(|disk| {
         !ground.membership.is_in_sync(*disk)
             || !ground.calls.is_open(*disk)
-            || ground.membership.retired.contains(disk)
+            || ground.setting.is_retired(*disk)
             // The chunk could not use this disk's slab before the state has decided whether the disk leaves.
             || ground.membership.proposes_to_leave(*disk)
     })
@@ -213,7 +213,7 @@ pub(super) fn excluded(ground: &Ground) -> Vec<DiskId> {
 /// chunks do. A retired disk would give no slab if it were there, so it excuses nothing, unless fewer disks
 /// than copies are left without it: a lost disk was retired.
 fn is_disk_out(ground: &Ground) -> bool {
-    let is_retired = |disk: &DiskId| ground.membership.retired.contains(disk);
+    let is_retired = |disk: &DiskId| ground.setting.is_retired(*disk);
     if Planted::RetiringCountsAsOut.is_planted() && excluded(ground).iter().any(is_retired) {
         return true;
     }
@@ -247,7 +247,7 @@ fn why_no_slabs(index: ChunkIndex, ground: &Ground) -> SpaceError {
         let is_asked = ground.calls.is_open(*disk)
             && !ground.membership.proposes_to_leave(*disk)
             && !marked.contains(disk);
-        has_room && !is_asked && !ground.membership.retired.contains(disk)
+        has_room && !is_asked && !ground.setting.is_retired(*disk)
     };
     let waits = ground.membership.record().in_sync.iter().any(away) || returning_give_slabs(index, ground);
     if waits && !Planted::FullWhenAway.is_planted() { SpaceError::Unavailable } else { SpaceError::NoSpace }
@@ -260,7 +260,7 @@ fn returning_give_slabs(index: ChunkIndex, ground: &Ground) -> bool {
     if returning.is_empty() || Planted::FullWhileReturning.is_planted() {
         return false;
     }
-    let is_retired = |disk: &DiskId| membership.retired.contains(disk);
+    let is_retired = |disk: &DiskId| ground.setting.is_retired(*disk);
     let mut excluded = excluded(ground);
     excluded.retain(|disk| !returning.contains(disk) || is_retired(disk));
     excluded.extend(membership.marked_for(index));

@@ -26,8 +26,8 @@ use super::ground::Ground;
 use super::keys::{OperationKey, Purpose, SyncKey, Synced};
 use super::operations::Operations;
 use super::pace::Pace;
+use super::pending_changes::{Change, Mark, MarkChange};
 use super::syncing::Syncing;
-use super::wants::{Mark, MarkChange};
 use crate::message::{Answer, Operation as Message};
 use crate::planted::Planted;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -134,7 +134,7 @@ impl Builds {
     ) {
         self.begin(chunk, Build::begin(Step::Marking, Some(target), drop), ground);
         ground.chunks.pool.borrow_mut().take(target);
-        ground.membership.want_mark(target, chunk);
+        ground.membership.want(Change::Mark(target, chunk));
     }
 
     /// Begins to give up a copy of a chunk that has one more than it needs: when the others are whole.
@@ -189,10 +189,8 @@ impl Builds {
         if let Err(failure) = result {
             // The mark stays until the disk has given back the slab that it may have taken, and until then
             // the slab counts as taken. The free space of a disk that left is not known.
-            if failure != Failure::Gone
-                && let Some(view) = ground.chunks.pool.borrow_mut().disk_mut(disk)
-            {
-                view.free_slabs = 0;
+            if failure != Failure::Gone {
+                ground.chunks.pool.borrow_mut().note_full(disk);
             }
             return self.abort_build(chunk, ground);
         }
@@ -231,17 +229,17 @@ impl Builds {
         if build.step == (Step::Verifying { listed: true }) && copied {
             build.step = Step::GivingUp;
             if let Some(drop) = drop {
-                ground.membership.want_mark(drop, chunk);
+                ground.membership.want(Change::Mark(drop, chunk));
             }
             return;
         }
         if build.step == Step::Copying && copied {
             build.step = Step::Unmarking;
             if let Some(target) = target {
-                ground.membership.want_unmark(target, chunk);
+                ground.membership.want(Change::Unmark(target, chunk));
             }
             if let Some(drop) = drop {
-                ground.membership.want_mark(drop, chunk);
+                ground.membership.want(Change::Mark(drop, chunk));
             }
             return;
         }
@@ -423,7 +421,7 @@ impl Builds {
         self.sweeping.remove(&(disk, chunk));
         if result.is_ok() {
             ground.chunks.pool.borrow_mut().give_back(disk);
-            ground.membership.want_unmark(disk, chunk);
+            ground.membership.want(Change::Unmark(disk, chunk));
         } else if let Some(build) = self.map.get(&chunk)
             && build.step == Step::Dropping
         {

@@ -24,6 +24,7 @@
 use super::Event;
 use super::keys::{CallKey, OperationKey, Purpose, SyncKey};
 use super::membership::Membership;
+use super::pending_changes::Change;
 use super::reports::{Heard, Next, Reports};
 use super::setting::Setting;
 use crate::message::{
@@ -167,10 +168,6 @@ pub(super) struct Calls {
     last_number: u64,
     /// No call's deadline is before it: there is nothing to look for until then.
     expire_at: Monotonic,
-    /// Disks of other nodes.
-    far: BTreeSet<DiskId>,
-    /// Disks of nodes that are dead: they are not spoken to.
-    down: BTreeSet<DiskId>,
     sends: VecDeque<(DiskId, Request)>,
     outcomes: VecDeque<Outcome>,
 }
@@ -223,38 +220,6 @@ impl Calls {
 
     pub fn is_open(&self, disk: DiskId) -> bool {
         self.links.get(&disk).is_some_and(|link| link.state == LinkState::Open)
-    }
-
-    /// Whether the disk is another node's.
-    pub fn is_far(&self, disk: DiskId) -> bool {
-        !self.far.is_empty() && self.far.contains(&disk)
-    }
-
-    /// Whether some disk is another node's.
-    pub fn has_far(&self) -> bool {
-        !self.far.is_empty()
-    }
-
-    pub fn set_far(&mut self, disk: DiskId, is_far: bool) {
-        if is_far {
-            self.far.insert(disk);
-        } else {
-            self.far.remove(&disk);
-        }
-    }
-
-    /// The disks of nodes that are dead.
-    pub fn down(&self) -> &BTreeSet<DiskId> {
-        &self.down
-    }
-
-    pub fn is_down(&self, disk: DiskId) -> bool {
-        self.down.contains(&disk)
-    }
-
-    /// Notes whether the disk's node is dead; whether that is new.
-    pub fn set_down(&mut self, disk: DiskId, is_down: bool) -> bool {
-        if is_down { self.down.insert(disk) } else { self.down.remove(&disk) }
     }
 
     pub fn load(&self, disk: DiskId) -> u32 {
@@ -363,7 +328,7 @@ impl Calls {
     fn open_session(&mut self, disk: DiskId, setting: &Setting, membership: &Membership) {
         self.unsend(disk);
         let retry_at = setting.now.after(setting.config.reconnect_interval);
-        if membership.is_shut_out(disk) || self.down.contains(&disk) {
+        if membership.is_shut_out(disk) || setting.is_down(disk) {
             self.set_link(disk, LinkState::Closed { retry_at });
             return;
         }
@@ -482,7 +447,7 @@ impl Calls {
         let is_open = |link: &&mut Link| link.state == LinkState::Open && !(link.has_failed && owes);
         let Some(link) = self.links.get_mut(&disk).filter(is_open) else { return };
         link.has_failed = false;
-        membership.cancel_expel(disk);
+        membership.cancel(Change::Expel(disk));
     }
 
     fn session_answered(
@@ -590,7 +555,7 @@ impl Calls {
             if let Some(link) = self.links.get_mut(&disk) {
                 link.has_failed = true;
             }
-            membership.want_expel(disk);
+            membership.want(Change::Expel(disk));
         } else {
             reports.leave(Next::Abandon(disk));
         }

@@ -6,6 +6,7 @@
 
 use super::chunks::ChunkState;
 use super::ground::Ground;
+use super::pending_changes::Change;
 use super::reports::Next;
 use crate::api::SpaceError;
 use types::ChunkIndex;
@@ -38,11 +39,11 @@ pub(super) fn gate_write(index: ChunkIndex, ground: &mut Ground) -> Gate {
     }
     if holders.len() < usize::from(ground.membership.promised_holders()) {
         // The next opening may then miss fewer disks, so the record must say so first.
-        ground.membership.want_lower(holders.len() as u8);
+        ground.membership.want(Change::LowerHolders(holders.len() as u8));
         return Gate::Wait;
     }
     if let Some(homes) = ground.membership.homes_short(&holders) {
-        ground.membership.want_lower_homes(homes);
+        ground.membership.want(Change::LowerHomes(homes));
         return Gate::Wait;
     }
     Gate::Pass

@@ -8,7 +8,7 @@
 //! `min_homes` of the record's homes (I5).
 
 use super::chunks::Chunks;
-use super::wants::Wants;
+use super::pending_changes::{Change, PendingChanges};
 use crate::planted::Planted;
 pub(super) use crate::takeover::may_miss;
 use records::{Home, VolumeRecord};
@@ -65,21 +65,20 @@ pub(super) fn homes_of(record: &VolumeRecord, disks: &[DiskId]) -> u8 {
 pub(super) fn count_copies(
     record: &VolumeRecord,
     next: &mut VolumeRecord,
-    wants: &Wants,
+    changes: &PendingChanges,
     chunks: &Chunks,
     serving: bool,
 ) {
     if serving {
-        let (lower, lower_homes) = (wants.lower.unwrap_or(u8::MAX), wants.lower_homes.unwrap_or(u8::MAX));
-        next.min_holders = chunks.fewest_holders(next).min(lower);
+        next.min_holders = chunks.fewest_holders(next).min(changes.holders_max());
         next.homes = chunks.homes(next);
-        next.min_homes = chunks.fewest_homes(next).min(lower_homes);
+        next.min_homes = chunks.fewest_homes(next).min(changes.homes_max());
         return;
     }
     // The lists of the other disks may decide on a disk that went back, instead of the numbers in the
     // record: each chunk is sure of one copy then.
-    let by_lists = !wants.rewind.is_empty() || !wants.keep.is_empty();
-    let left = wants.expel.iter().chain(&wants.keep).copied();
+    let by_lists = changes.has(Change::Rewind) || changes.has(Change::Keep);
+    let left = changes.disks(Change::Expel).chain(changes.disks(Change::Keep));
     let fewer = left.clone().count().min(usize::from(u8::MAX)) as u8;
     debug_assert!(
         fewer == 0 || by_lists || may_miss(record, left.clone()) || Planted::MinHoldersIgnored.is_planted()

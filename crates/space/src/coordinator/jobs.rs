@@ -15,6 +15,7 @@ use super::ground::Ground;
 use super::keys::{Purpose, Synced};
 use super::operations::Operations;
 use super::pace::Pace;
+use super::pending_changes::Change;
 use super::resync::Resyncs;
 use super::setting::Setting;
 use super::survey::Survey;
@@ -22,7 +23,7 @@ use super::syncing::Syncing;
 use crate::planted::Planted;
 use pool::Move;
 use records::JobKind;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use types::{ChunkIndex, DiskId, Monotonic};
 
@@ -69,8 +70,6 @@ pub(super) struct Jobs {
     suspended: BTreeSet<u8>,
     /// Time of the next plan of disks to bring back and copies to make.
     plan_at: Monotonic,
-    /// When each stale disk left, or the volume was opened without it.
-    absent_since: BTreeMap<DiskId, Monotonic>,
 }
 
 fn code(kind: JobKind) -> u8 {
@@ -95,7 +94,7 @@ impl Jobs {
         let busy = !self.builds.is_empty() || !self.resyncs.is_empty() || !clean || !self.survey.is_done();
         let wanted = self.survey.has_retries()
             || !self.moves.is_empty()
-            || !ground.membership.retired.is_empty()
+            || ground.setting.pool.borrow().has_retired()
             || self.may_have_surplus;
         let few = !ground.membership.record().stale.is_empty() || has_few_copies(ground);
         let planned = (wanted || few).then_some(self.plan_at);
@@ -186,7 +185,7 @@ impl Jobs {
             && self.builds.is_empty()
             && (ground.chunks.fewest_holders(record) > record.min_holders || homes_changed(ground))
         {
-            ground.membership.want_rotation();
+            ground.membership.want(Change::Rotate);
         }
     }
 
@@ -233,16 +232,16 @@ impl Jobs {
 
     /// Whether a disk may be back soon, so that copying its chunks would be in vain.
     fn may_return(&self, disk: DiskId, ground: &Ground) -> bool {
-        if ground.membership.retired.contains(&disk) || self.is_suspended(JobKind::Resync) {
+        if ground.setting.is_retired(disk) || self.is_suspended(JobKind::Resync) {
             return false;
         }
         if self.resyncs.contains(disk) {
             return true;
         }
-        if ground.membership.given_up.contains(&disk) {
+        if ground.setting.is_given_up(disk) {
             return false;
         }
-        let since = self.absent_since.get(&disk).copied().unwrap_or_default();
+        let since = ground.membership.absent_since(disk).unwrap_or_default();
         ground.setting.now.since(since) < ground.setting.config.rebuild_after
     }
 
@@ -261,7 +260,7 @@ impl Jobs {
             }
             let holders = ground.holders_of(index).to_vec();
             let (gone, kept): (Vec<DiskId>, Vec<DiskId>) =
-                holders.iter().partition(|disk| ground.membership.retired.contains(*disk));
+                holders.iter().partition(|disk| ground.setting.is_retired(**disk));
             let mut excluded = excluded(ground);
             excluded.extend(&gone);
             // A disk that still gives back a slab of this chunk cannot take a new one.
@@ -326,45 +325,41 @@ impl Jobs {
 
     /// Wants retired disks that hold nothing any more to leave the record.
     fn forget_retired(&self, ground: &mut Ground) {
-        for disk in ground.membership.retired.clone() {
+        let retired: Vec<DiskId> = ground.setting.pool.borrow().retired().collect();
+        for disk in retired {
             let in_sync = ground.membership.is_in_sync(disk);
             let needed = match in_sync {
                 true => ground.chunks.map.values().any(|chunk| chunk.may_live_on(disk)),
-                false => self.resyncs.contains(disk) || self.may_fill(disk, ground),
+                false => self.resyncs.contains(disk) || Self::may_fill(disk, ground),
             };
             let known = in_sync || ground.membership.is_stale(disk);
             let marked = ground.membership.record().building.iter().any(|mark| mark.0 == disk) && in_sync;
             if known && !needed && !marked && !self.builds.has_target(disk) {
-                ground.membership.want_remove(disk);
+                ground.membership.want(Change::Remove(disk));
             }
         }
     }
 
     /// Whether chunks are short of copies that a stale disk may have: it is there, or may soon be back.
-    fn may_fill(&self, disk: DiskId, ground: &Ground) -> bool {
-        let since = self.absent_since.get(&disk).copied().unwrap_or_default();
+    fn may_fill(disk: DiskId, ground: &Ground) -> bool {
+        let since = ground.membership.absent_since(disk).unwrap_or_default();
         let is_recent = ground.setting.now.since(since) < ground.setting.config.rebuild_after;
-        let is_expected = is_recent && !ground.membership.given_up.contains(&disk);
+        let is_expected = is_recent && !ground.setting.is_given_up(disk);
         (ground.calls.is_open(disk) || is_expected)
             && is_short_of_copies(ground)
             && !Planted::RetiringStaysStale.is_planted()
     }
 
-    /// Notes that the disk is out of the in-sync set, or was when the volume was opened, or is new.
-    pub fn note_absent(&mut self, disk: DiskId, now: Monotonic) {
-        self.absent_since.insert(disk, now);
-    }
-
     /// Notes that the record has the disk in sync.
     pub fn disk_joined(&mut self, disk: DiskId, ground: &mut Ground, operations: &mut Operations) {
-        self.absent_since.remove(&disk);
+        ground.membership.note_present(disk);
         self.may_have_surplus = true;
         self.resyncs.resync_joined(disk, ground, operations);
         let record = ground.membership.record();
         if ground.chunks.fewest_holders(record) > record.min_holders {
             // Before the record counts the new copies, an opening may miss fewer disks than the copies would
             // allow.
-            ground.membership.want_rotation();
+            ground.membership.want(Change::Rotate);
         }
     }
 
@@ -436,8 +431,7 @@ impl Jobs {
                 }
             }
             JobKind::Rebuild | JobKind::Rebalance => {
-                let retired = &ground.membership.retired;
-                let wanted = |build: &Build| is_move(build, retired) == (kind == JobKind::Rebalance);
+                let wanted = |build: &Build| is_move(build, &ground.setting) == (kind == JobKind::Rebalance);
                 let builds = self.builds.iter().filter(|(_, build)| wanted(build));
                 let chunks: Vec<ChunkIndex> = builds.map(|(chunk, _)| chunk).collect();
                 chunks.into_iter().for_each(|chunk| self.builds.abort_build(chunk, ground));
@@ -463,7 +457,7 @@ impl Jobs {
             jobs.push(status(JobKind::Resync, Some(disk), done, total, now.since(resync.started)));
         }
         if let Some(since) = self.building_since {
-            let moving = self.builds.iter().any(|(_, build)| is_move(build, &ground.membership.retired));
+            let moving = self.builds.iter().any(|(_, build)| is_move(build, &ground.setting));
             let left = self.moves.len() as u64;
             let chunks = self.build_total.max(self.moves_total as u64).max(left + 1);
             let total = chunks * ground.setting.geometry.chunk_bytes();
@@ -492,7 +486,7 @@ fn has_few_copies(ground: &Ground) -> bool {
 /// room. The chunks then leave it as before.
 fn is_wanted_back(disk: DiskId, ground: &Ground) -> bool {
     let is_short = || is_short_of_copies(ground) && !Planted::RetiringStaysStale.is_planted();
-    !ground.membership.retired.contains(&disk) || is_short()
+    !ground.setting.is_retired(disk) || is_short()
 }
 
 /// Tells whether some chunk has fewer copies that count than the volume is to have.
@@ -505,13 +499,14 @@ fn is_short_of_copies(ground: &Ground) -> bool {
 
 /// Tells whether chunks leave a retired disk, although another disk may be back soon.
 fn must_not_wait(ground: &Ground) -> bool {
-    let retired = &ground.membership.retired;
+    let retired: BTreeSet<DiskId> = ground.setting.pool.borrow().retired().collect();
     ground.chunks.map.values().any(|chunk| chunk.holders.iter().any(|disk| retired.contains(disk)))
 }
 
 /// Returns chunks with fewer than `copies` lasting copies that count, those with the fewest first.
 fn lacking(ground: &Ground, copies: usize) -> Vec<ChunkIndex> {
-    let (in_sync, retired) = (&ground.membership.in_sync, &ground.membership.retired);
+    let in_sync = &ground.membership.in_sync;
+    let retired: BTreeSet<DiskId> = ground.setting.pool.borrow().retired().collect();
     let mut lacking: Vec<(usize, ChunkIndex)> = Vec::new();
     for (&index, chunk) in &ground.chunks.map {
         if !chunk.is_mapped() || chunk.in_build || !chunk.mirrors.is_empty() {
@@ -527,8 +522,8 @@ fn lacking(ground: &Ground, copies: usize) -> Vec<ChunkIndex> {
 }
 
 /// A copy that another disk gives up for balance; not one that leaves a retired disk, which is a rebuild.
-fn is_move(build: &Build, retired: &BTreeSet<DiskId>) -> bool {
-    build.target.is_some() && build.drop.is_some_and(|disk| !retired.contains(&disk))
+fn is_move(build: &Build, setting: &Setting) -> bool {
+    build.target.is_some() && build.drop.is_some_and(|disk| !setting.is_retired(disk))
 }
 
 fn status(kind: JobKind, disk: Option<DiskId>, done: u64, total: u64, running_for: Duration) -> JobStatus {

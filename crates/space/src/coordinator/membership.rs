@@ -21,17 +21,18 @@ use super::chunks::Chunks;
 use super::going_back::GoneBack;
 use super::homes::{count_copies, homes_of, may_miss};
 use super::lease::Lease;
+use super::members::Members;
+use super::pending_changes::{Change, MarkChange, PendingChanges};
 use super::setting::Setting;
 use super::state::{StateRequests, StateToken};
-use super::wants::{MarkChange, Wants};
 use crate::planted::Planted;
 use records::{Answer, Condition, Provisioning, Record, Resiliency, StaleDisk, VolumeRecord};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use types::{ChunkIndex, DiskId, Epoch, Monotonic, PoolId, VolumeId};
 
 struct Proposal {
     record: VolumeRecord,
-    wants: Wants,
+    changes: PendingChanges,
     /// When it is sent again; none: an answer is awaited.
     retry_at: Option<Monotonic>,
     token: StateToken,
@@ -49,14 +50,12 @@ pub(super) struct Facts<'a> {
     pub lowest_stamp: Option<Epoch>,
     /// No write and no step on a region is under way.
     pub drained: bool,
-    /// The disks of nodes that are dead.
-    pub down: &'a BTreeSet<DiskId>,
 }
 
 /// A record in the making.
 pub(super) struct Draft {
     pub next: VolumeRecord,
-    pub wants: Wants,
+    pub changes: PendingChanges,
     /// Disks that were to be put out before they had joined.
     pub never_joined: Vec<DiskId>,
 }
@@ -64,7 +63,7 @@ pub(super) struct Draft {
 impl Draft {
     /// Returns disks in sync that count for all that they hold.
     pub fn in_sync(&self) -> Vec<DiskId> {
-        self.next.in_sync.iter().copied().filter(|disk| !self.wants.keep.contains(disk)).collect()
+        self.next.in_sync.iter().copied().filter(|disk| !self.changes.contains(Change::Keep(*disk))).collect()
     }
 }
 
@@ -73,7 +72,7 @@ pub(super) enum Decision {
     /// Nothing yet.
     None,
     /// The proposal is the record; with what it changed.
-    Committed(Box<Wants>),
+    Committed(Box<PendingChanges>),
     /// The proposal was not applied; all that it was to change is wanted again.
     Refused,
     /// Another coordinator has the volume.
@@ -87,23 +86,11 @@ pub(super) struct Membership {
     revision: u64,
     /// The record's disks in sync: every operation asks for some of them.
     pub in_sync: BTreeSet<DiskId>,
-    pub(super) wants: Wants,
+    /// Changes to be proposed next.
+    pub(super) pending: PendingChanges,
     proposal: Option<Proposal>,
-    /// Disks that a committed record has expelled; the remaining ones have yet to promise this epoch.
-    expelled: Vec<(DiskId, Epoch)>,
+    members: Members,
     pub gone_back: GoneBack,
-    /// Disks in sync that came back with a doubt, until the record puts them out: they are not spoken to before.
-    doubted: BTreeSet<DiskId>,
-    /// Disks that came back with a doubt and have the last copy of something.
-    accepted_doubts: BTreeSet<DiskId>,
-    /// The highest epoch that each disk said it has promised to this coordinator.
-    promised: BTreeMap<DiskId, Epoch>,
-    /// Promises asked of disks.
-    asked: BTreeMap<DiskId, Epoch>,
-    /// Disks that the administrator takes out.
-    pub retired: BTreeSet<DiskId>,
-    /// Disks that are known not to come back with what they had.
-    pub given_up: BTreeSet<DiskId>,
     pub requests: StateRequests,
     pub lease: Lease,
     /// Earliest next rotation.
@@ -121,16 +108,10 @@ impl Membership {
             record: VolumeRecord::new(volume, nobody, "", Resiliency::Simple, 0, thin, Vec::new(), 0),
             revision: 0,
             in_sync: BTreeSet::new(),
-            wants: Wants::default(),
+            pending: PendingChanges::default(),
             proposal: None,
-            expelled: Vec::new(),
+            members: Members::default(),
             gone_back: GoneBack::default(),
-            doubted: BTreeSet::new(),
-            accepted_doubts: BTreeSet::new(),
-            promised: BTreeMap::new(),
-            asked: BTreeMap::new(),
-            retired: BTreeSet::new(),
-            given_up: BTreeSet::new(),
             requests: StateRequests::default(),
             lease: Lease::default(),
             rotate_at: Monotonic::default(),
@@ -201,15 +182,16 @@ impl Membership {
 
     /// Whether the disk is out as soon as the state commits what was proposed.
     pub fn proposes_to_leave(&self, disk: DiskId) -> bool {
-        let wants = self.proposal.as_ref().map(|proposal| &proposal.wants);
-        wants.is_some_and(|wants| wants.expel.contains(&disk) || wants.remove.contains(&disk))
+        self.proposal.as_ref().is_some_and(|Proposal { changes, .. }| {
+            changes.contains(Change::Expel(disk)) || changes.contains(Change::Remove(disk))
+        })
     }
 
     /// Returns disks whose copy of the chunk does not count by the record, or may soon not.
     pub fn marked_for(&self, index: ChunkIndex) -> Vec<DiskId> {
-        let proposed = self.proposal.iter().flat_map(|proposal| &proposal.wants.mark);
-        let marks = self.record.building.iter().chain(&self.wants.mark).chain(proposed);
-        marks.filter(|(_, chunk)| *chunk == index).map(|(disk, _)| *disk).collect()
+        let proposed = self.proposal.iter().flat_map(|proposal| proposal.changes.marks());
+        let marks = self.record.building.iter().copied().chain(self.pending.marks()).chain(proposed);
+        marks.filter(|(_, chunk)| *chunk == index).map(|(disk, _)| disk).collect()
     }
 
     /// Returns the fewest in-sync copies that an acknowledged write may rely on, by the record and by what is proposed.
@@ -218,51 +200,27 @@ impl Membership {
         self.record.min_holders.max(proposed)
     }
 
-    pub fn want_expel(&mut self, disk: DiskId) {
-        self.wants.join.remove(&disk);
-        self.wants.expel.insert(disk);
+    /// Wants the record to change so.
+    pub fn want(&mut self, change: Change) {
+        self.pending.insert(change);
     }
 
-    /// Does not want the disk out any more: it is back before the record was changed.
-    pub fn cancel_expel(&mut self, disk: DiskId) {
-        self.wants.expel.remove(&disk);
-    }
-
-    pub fn want_join(&mut self, disk: DiskId) {
-        self.wants.join.insert(disk);
-    }
-
-    pub fn cancel_join(&mut self, disk: DiskId) {
-        self.wants.join.remove(&disk);
-    }
-
-    pub fn want_mark(&mut self, disk: DiskId, chunk: ChunkIndex) {
-        self.wants.mark.insert((disk, chunk));
-    }
-
-    pub fn want_unmark(&mut self, disk: DiskId, chunk: ChunkIndex) {
-        self.wants.unmark.insert((disk, chunk));
+    /// Does not want that any more. What is proposed already stays so.
+    pub fn cancel(&mut self, change: Change) {
+        self.pending.remove(change);
     }
 
     /// Copies whose disk left do not come to count.
     pub fn forget_marks(&mut self, change: MarkChange) {
-        self.wants.forget_marks([change]);
+        self.pending.forget_marks([change]);
     }
 
     pub fn want_add(&mut self, disk: DiskId) {
-        self.wants.remove.remove(&disk);
+        self.cancel(Change::Remove(disk));
         let known = self.is_in_sync(disk) || self.is_stale(disk);
         if !known || self.proposes_to_leave(disk) {
-            self.wants.add.insert(disk);
+            self.want(Change::Add(disk));
         }
-    }
-
-    pub fn want_remove(&mut self, disk: DiskId) {
-        self.wants.remove.insert(disk);
-    }
-
-    pub fn want_lower(&mut self, holders: u8) {
-        self.wants.want_lower(holders);
     }
 
     /// If copies on these disks alone were in fewer homes than are promised, by the record or by what is proposed: in how many.
@@ -276,34 +234,14 @@ impl Membership {
         short.min()
     }
 
-    pub fn want_lower_homes(&mut self, homes: u8) {
-        self.wants.want_lower_homes(homes);
-    }
-
-    pub fn want_rotation(&mut self) {
-        self.wants.rotate = true;
-    }
-
-    pub fn want_size(&mut self, size_bytes: u64) {
-        self.wants.size_bytes = Some(size_bytes);
-    }
-
-    pub fn want_warning_at(&mut self, percent: u8) {
-        self.wants.warn_at_percent = Some(percent);
-    }
-
-    pub fn want_finished(&mut self) {
-        self.wants.finished = true;
-    }
-
     /// Whether nothing is wanted, proposed, or yet to be promised.
     pub fn is_idle(&self) -> bool {
-        self.wants.is_empty() && !self.is_changing()
+        self.pending.is_empty() && !self.is_changing()
     }
 
     /// Whether the state has not answered yet, or disks have yet to promise what it said.
     pub fn is_changing(&self) -> bool {
-        self.proposal.is_some() || !self.expelled.is_empty()
+        self.proposal.is_some() || self.has_leaving()
     }
 
     pub fn is_proposing(&self) -> bool {
@@ -312,20 +250,15 @@ impl Membership {
 
     /// Whether the disk is out of the record, and others have yet to promise so: writes sent to it still count as waiting.
     pub fn is_leaving(&self, disk: DiskId) -> bool {
-        self.expelled.iter().any(|(leaving, _)| *leaving == disk)
+        self.members.is_leaving(disk)
     }
 
     pub fn has_leaving(&self) -> bool {
-        !self.expelled.is_empty()
-    }
-
-    /// Wants the record to say what becomes of a disk that went back in time.
-    pub fn want_rewind(&mut self, disk: DiskId) {
-        self.wants.rewind.insert(disk);
+        self.members.left_at().is_some()
     }
 
     pub fn waits_for_record(&self, disk: DiskId) -> bool {
-        self.gone_back.is_waiting(disk) || self.doubted.contains(&disk)
+        self.gone_back.is_waiting(disk) || self.members.is_doubted(disk)
     }
 
     /// Whether the disk is not even asked what it has promised.
@@ -336,12 +269,30 @@ impl Membership {
     /// Whether the disk, which has come back with a doubt, counts, or is about to, although its copies have not been compared since. An opening
     /// compares them by itself before it serves.
     pub fn must_compare(&self, disk: DiskId, setting: &Setting) -> bool {
-        setting.serving() && self.is_required(disk) && !self.accepted_doubts.contains(&disk)
+        setting.serving() && self.is_required(disk) && !self.members.is_doubt_accepted(disk)
     }
 
     /// Speaks to the disk when the record has put it out: what it may have lost is compared when it is brought back.
     pub fn compare_first(&mut self, disk: DiskId) {
-        self.doubted.insert(disk);
+        self.members.open_doubt(disk);
+    }
+
+    /// Returns when the disk left the in-sync set or became known, or when the volume was opened without it.
+    pub fn absent_since(&self, disk: DiskId) -> Option<Monotonic> {
+        self.members.absent_since(disk)
+    }
+
+    pub fn note_absent(&mut self, disk: DiskId, now: Monotonic) {
+        self.members.set_absent_since(disk, Some(now));
+    }
+
+    /// Notes that the volume is opened without the stale disks.
+    pub fn note_all_absent(&mut self, now: Monotonic) {
+        self.record.stale.iter().for_each(|stale| self.members.set_absent_since(stale.disk, Some(now)));
+    }
+
+    pub fn note_present(&mut self, disk: DiskId) {
+        self.members.set_absent_since(disk, None);
     }
 
     /// Notes that the disk said it has promised this epoch.
@@ -350,8 +301,7 @@ impl Membership {
             epoch <= self.record.epoch,
             "{disk} promised {epoch:?}, which the record has yet to reach (I3)"
         );
-        let promised = self.promised.entry(disk).or_default();
-        *promised = epoch.max(*promised);
+        self.members.note_promise(disk, epoch);
         if self.gone_back.forget(disk) {
             self.reconsider_held();
         }
@@ -359,7 +309,7 @@ impl Membership {
 
     /// Returns the highest epoch that the disk said it has promised.
     pub fn promised(&self, disk: DiskId) -> Epoch {
-        self.promised.get(&disk).copied().unwrap_or_default()
+        self.members.promised(disk)
     }
 
     /// Returns the least that the disk has promised, by the record and by what it said itself.
@@ -395,12 +345,7 @@ impl Membership {
     /// Returns those of these disks that have not been asked yet to promise the record's epoch; they are from now on.
     pub fn ask_for_promises(&mut self, mut disks: Vec<DiskId>) -> Vec<DiskId> {
         let epoch = self.record.epoch;
-        disks.retain(|disk| {
-            let asked = self.asked.entry(*disk).or_default();
-            let new = *asked < epoch;
-            *asked = epoch.max(*asked);
-            new
-        });
+        disks.retain(|disk| self.members.ask(*disk, epoch));
         disks
     }
 
@@ -427,9 +372,9 @@ impl Membership {
         }
         let closing = setting.phase == Phase::Closing && self.record.epoch <= self.last_stamp;
         if setting.serving() && self.may_settle(clean) && (self.rotate_at <= setting.now || closing) {
-            self.wants.rotate = true;
+            self.want(Change::Rotate);
         }
-        !self.wants.is_empty()
+        !self.pending.is_empty()
     }
 
     fn send_proposal(&mut self) {
@@ -441,7 +386,7 @@ impl Membership {
     /// Begins the next record with its members. Changes that are not possible yet stay wanted.
     pub fn draft(&mut self, facts: &Facts<'_>) -> Draft {
         debug_assert!(self.proposal.is_none(), "two proposals at a time (I2)");
-        let wants = std::mem::take(&mut self.wants);
+        let changes = std::mem::take(&mut self.pending);
         // A single server may have become a node meanwhile.
         let (epoch, owner) = (self.record.epoch.next(), facts.setting.config.node);
         let mut next = VolumeRecord { epoch, owner, ..self.record.clone() };
@@ -449,10 +394,11 @@ impl Membership {
             // What becomes of the others is decided. Before, a crash would have them be accepted once more.
             next.accepted_images.retain(|disk| self.gone_back.is_waiting(*disk));
         }
-        let mut draft = Draft { next, wants, never_joined: Vec::new() };
+        let mut draft = Draft { next, changes, never_joined: Vec::new() };
         let expelled = self.draft_expelled(&mut draft, facts);
-        draft.wants.expel = self.draft_rewound(&mut draft, expelled, facts);
-        draft.wants.apply_members(&mut draft.next);
+        let expelled = self.draft_rewound(&mut draft, expelled, facts);
+        draft.changes.extend(expelled.into_iter().map(Change::Expel));
+        draft.changes.apply_members(&mut draft.next);
         draft
     }
 
@@ -461,28 +407,29 @@ impl Membership {
         let next = &mut draft.next;
         let mut expelled = BTreeSet::new();
         // Those of dead nodes first: of two disks that each have a last copy without the other, one that can be reached can be read.
+        let wanted = draft.changes.take_disks(Change::Expel).into_iter();
         let (dead, others): (Vec<DiskId>, Vec<DiskId>) =
-            std::mem::take(&mut draft.wants.expel).into_iter().partition(|disk| facts.down.contains(disk));
+            wanted.partition(|disk| facts.setting.is_down(*disk));
         for disk in dead.into_iter().chain(others) {
             if !next.in_sync.contains(&disk) {
                 // The disk was about to join, and did not.
-                self.doubted.remove(&disk);
+                self.members.close_doubts(|doubted| doubted == disk);
                 draft.never_joined.push(disk);
                 continue;
             }
-            if !draft.wants.keep.is_empty() {
+            if draft.changes.has(Change::Keep) {
                 // A disk that is kept counts for fewer chunks by then.
-                self.wants.expel.insert(disk);
+                self.pending.insert(Change::Expel(disk));
                 continue;
             }
             if !self.can_expel(&next.in_sync, disk, &expelled, facts) {
-                if self.doubted.contains(&disk) {
+                if self.members.is_doubted(disk) {
                     // Nobody else has some of what it has: that is all there is left of it.
                     let others = next.in_sync.iter().copied().filter(|other| !self.waits_for_record(*other));
                     let marked = facts.chunks.had_by_others(disk, &others.collect::<Vec<_>>());
-                    draft.wants.keep(disk, marked);
+                    draft.changes.keep(disk, marked);
                 } else {
-                    self.wants.expel.insert(disk);
+                    self.pending.insert(Change::Expel(disk));
                 }
                 continue;
             }
@@ -497,12 +444,12 @@ impl Membership {
 
     /// Completes the draft, without the changes of marks that are held back, and proposes it unless it changes nothing.
     pub fn propose(&mut self, draft: Draft, held_back: Vec<MarkChange>, facts: &Facts<'_>) {
-        let Draft { mut next, mut wants, .. } = draft;
-        wants.forget_marks(held_back);
-        wants.apply_marks(&mut next);
-        wants.apply_settings(&mut next);
+        let Draft { mut next, mut changes, .. } = draft;
+        changes.forget_marks(held_back);
+        changes.apply_marks(&mut next);
+        changes.apply_settings(&mut next);
         let setting = facts.setting;
-        count_copies(&self.record, &mut next, &wants, facts.chunks, setting.serving());
+        count_copies(&self.record, &mut next, &changes, facts.chunks, setting.serving());
         let promises = next.in_sync.iter().map(|disk| self.known_promise(*disk));
         next.promised = promises.min().unwrap_or(self.record.promised);
         if setting.serving() {
@@ -518,13 +465,13 @@ impl Membership {
                 next.settled = next.epoch;
             }
         }
-        if wants.is_empty() {
+        if changes.is_empty() {
             return;
         }
-        self.check_proposed(&next, &wants);
+        self.check_proposed(&next, &changes);
         self.proposal = Some(Proposal {
             record: next,
-            wants,
+            changes,
             retry_at: None,
             token: StateToken::default(),
             reading: false,
@@ -534,11 +481,11 @@ impl Membership {
     }
 
     /// Asserts what every proposed record owes to the one before.
-    fn check_proposed(&self, next: &VolumeRecord, wants: &Wants) {
+    fn check_proposed(&self, next: &VolumeRecord, changes: &PendingChanges) {
         debug_assert_eq!(next.epoch, self.record.epoch.next(), "I2");
         debug_assert!(self.record.settled <= next.settled && next.settled <= next.epoch, "I10");
         debug_assert!(
-            next.in_sync.iter().all(|disk| self.is_in_sync(*disk) || wants.join.contains(disk)),
+            next.in_sync.iter().all(|disk| self.is_in_sync(*disk) || changes.contains(Change::Join(*disk))),
             "a disk comes to count that was not compared (I5)"
         );
         debug_assert!(
@@ -618,7 +565,7 @@ impl Membership {
         self.accept_images(&record.accepted_images);
         self.record.accepted_images = record.accepted_images;
         self.revision = found.revision;
-        self.wants.take_back(proposal.wants);
+        self.pending.take_back(proposal.changes);
         Decision::Refused
     }
 
@@ -627,30 +574,29 @@ impl Membership {
         let Some(proposal) = self.proposal.take() else { return Decision::None };
         debug_assert!(revision > self.revision && proposal.record.epoch > self.record.epoch, "I2");
         self.load(proposal.record, revision);
-        self.doubted.retain(|disk| self.record.in_sync.contains(disk));
+        self.members.close_doubts(|disk| !self.in_sync.contains(&disk));
         let epoch = self.record.epoch;
-        self.expelled.extend(proposal.wants.expel.iter().map(|&disk| (disk, epoch)));
-        for disk in &proposal.wants.rewind {
-            self.gone_back.forget(*disk);
-            self.promised.remove(disk);
+        proposal.changes.disks(Change::Expel).for_each(|disk| self.members.begin_leaving(disk, epoch));
+        for disk in proposal.changes.disks(Change::Rewind) {
+            self.gone_back.forget(disk);
+            self.members.forget_promise(disk);
         }
-        for disk in &proposal.wants.keep {
-            if self.doubted.remove(disk) {
-                self.accepted_doubts.insert(*disk);
+        for disk in proposal.changes.disks(Change::Keep) {
+            if self.members.accept_doubt(disk) {
                 continue;
             }
-            self.gone_back.keep(*disk);
-            self.promised.remove(disk);
+            self.gone_back.keep(disk);
+            self.members.forget_promise(disk);
         }
-        if !proposal.wants.keep.is_empty() || !proposal.wants.join.is_empty() {
+        if proposal.changes.has(Change::Keep) || proposal.changes.has(Change::Join) {
             self.reconsider_held();
         }
-        Decision::Committed(Box::new(proposal.wants))
+        Decision::Committed(Box::new(proposal.changes))
     }
 
     /// Returns the disks that have yet to promise the epoch without those that were expelled: until then nobody is told that these are out (I2).
     pub fn missing_promises(&self) -> Vec<DiskId> {
-        let Some(epoch) = self.expelled.iter().map(|(_, epoch)| *epoch).max() else { return Vec::new() };
+        let Some(epoch) = self.members.left_at() else { return Vec::new() };
         let in_sync = self.record.in_sync.iter().copied();
         // One that went back and is listed later promises it before it is.
         in_sync.filter(|disk| self.promised(*disk) < epoch && !self.gone_back.is_put_off(*disk)).collect()
@@ -659,7 +605,7 @@ impl Membership {
     /// Takes the expelled disks, which all that remain have promised not to count any more.
     pub fn take_expelled(&mut self) -> Vec<DiskId> {
         debug_assert!(self.missing_promises().is_empty());
-        std::mem::take(&mut self.expelled).into_iter().map(|(disk, _)| disk).collect()
+        self.members.take_leaving()
     }
 
     /// Whether the volume is another coordinator's by its record as the cluster state has it. One of the same epoch comes after all of this one's own.

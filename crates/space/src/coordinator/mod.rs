@@ -12,7 +12,7 @@
 //! | [`syncing`], with [`choosing`] | the steps that make the copies of one region equal, of which all jobs are made | I5, I6 |
 //! | [`operations`]: [`clients`], [`gates`], [`reading`], [`running`], [`locks`], [`allocation`], [`absences`], [`suspects`] | what the volume asks, piece by piece; which regions may differ after a crash; which blocks a disk that is out has missed | I1, I6, I10 |
 //! | [`opening`] | the way to a complete chunk map | I5, I10 |
-//! | [`ground`]: [`calls`], [`chunks`], [`membership`] with [`wants`], [`homes`], [`lease`] and [`state`] | the ways to disks; the map from chunks to disks; the record and its changes by compare-and-swap | I2, I3 |
+//! | [`ground`]: [`calls`], [`chunks`], [`membership`] with [`members`] and [`pending_changes`], [`homes`], [`lease`] and [`state`] | the ways to disks; the map from chunks to disks; the record and its changes by compare-and-swap | I2, I3 |
 //! | [`setting`], [`reports`], [`keys`] | what all parts go by, and leave to each other | |
 
 mod absences;
@@ -30,11 +30,13 @@ mod jobs;
 mod keys;
 mod lease;
 mod locks;
+mod members;
 mod membership;
 mod nodes;
 mod opening;
 mod operations;
 mod pace;
+mod pending_changes;
 mod pieces;
 mod reading;
 mod reports;
@@ -47,7 +49,6 @@ mod survey;
 mod suspects;
 mod syncing;
 mod terms;
-mod wants;
 
 pub use jobs::{JobPhase, JobStatus};
 pub use opening::{Claimed, Predecessor};
@@ -65,6 +66,7 @@ use keys::{Holder, Purpose};
 use membership::{Decision, Facts, Membership};
 use opening::{Claim, Opening};
 use operations::Operations;
+use pending_changes::{Change, PendingChanges};
 use pool::{ChunkCopies, Move, PoolView};
 use records::{JobKind, VolumeRecord};
 use reports::{Heard, Next, Reports};
@@ -73,7 +75,6 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use syncing::Syncing;
 use types::{BLOCK_BYTES, BlockCount, ChangeNumber, DiskId, Lba, Monotonic, VolumeId};
-use wants::Wants;
 
 /// Blocks of one region (1 MiB): the grain of ordering, of atomicity and of what a copy missed. A chunk has whole regions, or
 /// is smaller than one.
@@ -107,7 +108,7 @@ impl Coordinator {
     ) -> Self {
         let (geometry, phase) = (Geometry::new(chunk_blocks), Phase::Opening);
         let mut ground = Ground {
-            setting: Setting { volume, incarnation, config, geometry, now, phase },
+            setting: Setting { volume, incarnation, config, geometry, pool: pool.clone(), now, phase },
             reports: Reports::default(),
             membership: Membership::new(volume),
             chunks: Chunks::new(pool),
@@ -300,9 +301,7 @@ impl Coordinator {
             Claim::NotOurs => self.membership_answered(token, answer),
             Claim::Pending => {}
             Claim::Claimed => {
-                for stale in &self.ground.membership.record().stale {
-                    self.jobs.note_absent(stale.disk, self.ground.setting.now);
-                }
+                self.ground.membership.note_all_absent(self.ground.setting.now);
             }
             Claim::Failed(why) => self.stop(why),
         }
@@ -384,24 +383,10 @@ impl Coordinator {
         self.settle_down();
     }
 
-    /// Moves the disk's chunks to others, and gives it no new ones. Taken back with `false`.
-    pub fn set_retired(&mut self, disk: DiskId, retired: bool) {
-        let membership = &mut self.ground.membership;
-        if retired {
-            membership.retired.insert(disk);
-        } else if membership.retired.remove(&disk) {
-            membership.want_add(disk);
-        }
+    /// Looks soon for disks to bring back and copies to make: the table of disks says something else of retired disks, or of those that will not
+    /// come back.
+    pub fn plan_soon(&mut self) {
         self.jobs.plan_soon(self.ground.setting.now);
-    }
-
-    /// Says whether the disk is known not to come back with what it had: its chunks are made anew on others without waiting for it.
-    pub fn set_given_up(&mut self, disk: DiskId, given_up: bool) {
-        let known = &mut self.ground.membership.given_up;
-        let changed = if given_up { known.insert(disk) } else { known.remove(&disk) };
-        if changed {
-            self.jobs.plan_soon(self.ground.setting.now);
-        }
     }
 
     /// Lets the volume be given slabs of a disk that is new to the pool.
@@ -411,17 +396,17 @@ impl Coordinator {
 
     /// Changes the address space; what lies beyond a smaller one must have been discarded.
     pub fn resize(&mut self, size_bytes: u64) {
-        self.ground.membership.want_size(size_bytes);
+        self.ground.membership.want(Change::Resize(size_bytes));
     }
 
     /// Changes the fill from which health warns.
     pub fn set_warning_at(&mut self, percent: u8) {
-        self.ground.membership.want_warning_at(percent);
+        self.ground.membership.want(Change::WarnAt(percent));
     }
 
     /// Records that the volume was made.
     pub fn finish_making(&mut self) {
-        self.ground.membership.want_finished();
+        self.ground.membership.want(Change::FinishMaking);
     }
 
     /// Takes over the moves of a rebalance that concern this volume.
@@ -442,19 +427,34 @@ impl Coordinator {
         self.ground.setting.now = self.ground.setting.now.max(now);
     }
 
-    /// Does what follows from any event, until nothing changes any more.
+    /// Does all that follows from an event. The order is the algorithm:
+    ///
+    /// 1. Calls expire, and sessions are opened again: all later steps decide by which disks can be reached at this time.
+    /// 2. Parts do the work that the event left for them: a resync that is given up must not join by the record of step 4.
+    /// 3. The opening goes one step further. Disks that it wants expelled belong into the record of step 4, and when it ends requests are
+    ///    served from here on.
+    /// 4. The record changes: disks that have left are let go of, so that their calls end in step 7, and the next proposal leaves for the cluster
+    ///    state before any of this turn's requests to disks wait for it.
+    /// 5. Requests that have waited too long are refused. Before step 4 some would be that a committed record has just released.
+    /// 6. Late reads are asked of a second copy: of those that are not refused.
+    /// 7. Outcomes of calls go to their owners, one at a time and with the work that each leaves, since an owner may end what the next one is about;
+    ///    then operations pass their gates, which may end calls at once, until no gate opens any more.
+    /// 8. The opening again: what disks have promised or listed in step 7 may be all that it waits for.
+    /// 9. Jobs, behind all requests, so that these are first in the disks' queues, and by the state that the outcomes have left.
+    /// 10. The record again: disks that failed in step 7 leave, and copies that jobs have completed count, by one proposal for all of them.
+    /// 11. Closing last: it asks whether anything is under way.
     fn settle_down(&mut self) {
         let Ground { setting, membership, reports, calls, .. } = &mut self.ground;
-        calls.expire(setting, membership, reports);
-        self.follow_up();
-        self.opening.drive(&mut self.ground, &mut self.operations.suspects);
-        self.drive_membership();
-        self.operations.expire_clients(&mut self.ground);
-        self.operations.hedge_late_reads(&mut self.ground);
+        calls.expire(setting, membership, reports); // 1
+        self.follow_up(); // 2
+        self.opening.drive(&mut self.ground, &mut self.operations.suspects); // 3
+        self.drive_membership(); // 4
+        self.operations.expire_clients(&mut self.ground); // 5
+        self.operations.hedge_late_reads(&mut self.ground); // 6
         loop {
             self.follow_up();
             while let Some(outcome) = self.ground.take_outcome() {
-                self.deliver(outcome);
+                self.deliver(outcome); // 7
                 self.follow_up();
             }
             if !std::mem::take(&mut self.ground.reports.recheck) {
@@ -462,12 +462,11 @@ impl Coordinator {
             }
             self.operations.pass_gated(&mut self.ground);
         }
-        // The opening may wait for promises or lists that disks have just sent.
-        self.opening.drive(&mut self.ground, &mut self.operations.suspects);
-        self.jobs.drive(&mut self.ground, &mut self.operations, &mut self.syncing);
+        self.opening.drive(&mut self.ground, &mut self.operations.suspects); // 8
+        self.jobs.drive(&mut self.ground, &mut self.operations, &mut self.syncing); // 9
         self.follow_up();
-        self.drive_membership();
-        self.drive_closing();
+        self.drive_membership(); // 10
+        self.drive_closing(); // 11
         self.follow_up();
         debug_assert!(!self.ground.reports.has_work(), "work was left to nobody");
     }
@@ -544,17 +543,17 @@ impl Coordinator {
 
     fn propose(&mut self, clean: bool) {
         let (drained, lowest_stamp) = (self.is_drained(), self.operations.lowest_stamp());
-        let Ground { setting, membership, chunks, calls, .. } = &mut self.ground;
-        let facts = Facts { setting, chunks, clean, lowest_stamp, drained, down: calls.down() };
+        let Ground { setting, membership, chunks, .. } = &mut self.ground;
+        let facts = Facts { setting, chunks, clean, lowest_stamp, drained };
         let draft = membership.draft(&facts);
         for &disk in &draft.never_joined {
             self.jobs.abandon_resync(disk, &mut self.ground);
             self.release_calls(disk);
         }
-        let Ground { setting, membership, chunks, calls, .. } = &mut self.ground;
+        let Ground { setting, membership, chunks, .. } = &mut self.ground;
         let copies = membership.record().resiliency.copies();
         let held_back = self.jobs.builds.hold_back_marks(&draft.in_sync(), copies, chunks);
-        let facts = Facts { setting, chunks, clean, lowest_stamp, drained, down: calls.down() };
+        let facts = Facts { setting, chunks, clean, lowest_stamp, drained };
         membership.propose(draft, held_back, &facts);
     }
 
@@ -572,13 +571,13 @@ impl Coordinator {
     }
 
     /// Tells every part what a new record, just committed, has changed.
-    fn adopt(&mut self, changes: &Wants) {
+    fn adopt(&mut self, changes: &PendingChanges) {
         let Self { ground, operations, syncing, jobs, .. } = self;
         let now = ground.setting.now;
-        for &disk in &changes.expel {
+        for disk in changes.disks(Change::Expel) {
             operations.begin_absence(disk, ground);
             ground.chunks.remove_holder(disk);
-            jobs.note_absent(disk, now);
+            ground.membership.note_absent(disk, now);
             if let Some(stale) = ground.membership.record().stale.iter().find(|stale| stale.disk == disk) {
                 let (since, why) = (stale.since, ground.calls.why_failed(disk));
                 ground.reports.emit(Event::DiskLeft { disk, since, why });
@@ -590,27 +589,26 @@ impl Coordinator {
             // promises, nobody knows whether they are still.
             operations.clients.take_back_acknowledgements();
         }
-        for &disk in &changes.keep {
-            let marked = changes.mark.iter().filter(|mark| mark.0 == disk).map(|mark| mark.1);
-            jobs.disk_kept(disk, &marked.collect(), ground);
+        for disk in changes.disks(Change::Keep) {
+            jobs.disk_kept(disk, &changes.marked_on(disk).collect(), ground);
         }
-        for &disk in changes.rewind.iter().chain(&changes.keep) {
+        for disk in changes.disks(Change::Rewind).chain(changes.disks(Change::Keep)) {
             ground.calls.reopen(disk, &ground.setting);
         }
-        for &disk in &changes.join {
+        for disk in changes.disks(Change::Join) {
             jobs.disk_joined(disk, ground, operations);
         }
-        for disk in changes.add.iter().chain(&changes.remove) {
-            operations.absences.forget(*disk);
+        for disk in changes.disks(Change::Add).chain(changes.disks(Change::Remove)) {
+            operations.absences.forget(disk);
         }
-        for &disk in &changes.add {
-            jobs.note_absent(disk, now);
+        for disk in changes.disks(Change::Add) {
+            ground.membership.note_absent(disk, now);
             ground.connect(disk);
         }
-        for &(disk, chunk) in &changes.mark {
+        for (disk, chunk) in changes.marks() {
             jobs.builds.build_marked(disk, chunk, ground, operations, syncing);
         }
-        for &(disk, chunk) in &changes.unmark {
+        for (disk, chunk) in changes.unmarks() {
             jobs.builds.build_unmarked(disk, chunk, ground, operations, syncing);
         }
         ground.reports.emit(Event::RecordChanged);
@@ -677,7 +675,7 @@ impl Coordinator {
             // A disk is away that was not put out. It may have lost what is not settled: the next opening compares that.
             self.ground.setting.phase = Phase::Closed;
         } else if !self.ground.membership.is_proposing() {
-            self.ground.membership.want_rotation();
+            self.ground.membership.want(Change::Rotate);
             self.drive_membership();
         }
     }

@@ -9,6 +9,7 @@ use super::calls::Owner;
 use super::chunks::ChunkState;
 use super::ground::Ground;
 use super::opening::{Claimed, Predecessor};
+use super::pending_changes::Change;
 use super::{Coordinator, LateReads, Phase};
 use crate::api::SpaceError;
 use crate::message::Waiting;
@@ -30,7 +31,7 @@ impl Coordinator {
         self.ground.setting.config.node = Some(node);
         // An opening has its record changed when it ends.
         if self.ground.setting.serving() && self.ground.membership.record().owner != Some(node) {
-            self.ground.membership.want_rotation();
+            self.ground.membership.want(Change::Rotate);
         }
         self.settle_down();
     }
@@ -100,20 +101,16 @@ impl Coordinator {
         self.operations.hedges.counts()
     }
 
-    /// Says whether the disk is another node's: others are read from first, and what comes from there is checked.
-    pub fn set_far(&mut self, disk: DiskId, is_far: bool) {
-        self.ground.calls.set_far(disk, is_far);
-    }
-
-    /// The node of these disks is dead: all of them leave by one change of the record, and nobody waits for them any longer than for that.
+    /// The node of these disks is dead, as the table of disks says since now: all of them leave by one change of the record, and nobody waits
+    /// for them any longer than for that.
     pub fn disks_down(&mut self, now: Monotonic, disks: &[DiskId]) {
         self.advance_time(now);
         if Planted::DeadDisksWaitedFor.is_planted() {
             return;
         }
         for &disk in disks {
-            if !self.ground.calls.set_down(disk, true) || self.ground.setting.is_over() {
-                continue;
+            if self.ground.setting.is_over() {
+                break;
             }
             let Ground { setting, reports, calls, .. } = &mut self.ground;
             match setting.serving() {
@@ -125,11 +122,11 @@ impl Coordinator {
         self.settle_down();
     }
 
-    /// The node of these disks is back.
+    /// The node of these disks is back, as the table of disks says since now.
     pub fn disks_up(&mut self, now: Monotonic, disks: &[DiskId]) {
         self.advance_time(now);
         for &disk in disks {
-            if self.ground.calls.set_down(disk, false) && !self.ground.setting.is_over() {
+            if !Planted::DeadDisksWaitedFor.is_planted() && !self.ground.setting.is_over() {
                 self.ground.calls.reopen(disk, &self.ground.setting);
             }
         }

@@ -21,6 +21,7 @@ use super::calls::{Failure, Owner};
 use super::chunks::Chunk;
 use super::ground::Ground;
 use super::homes::may_miss;
+use super::pending_changes::Change;
 use super::setting::Setting;
 use super::state::StateToken;
 use super::suspects::Suspects;
@@ -285,7 +286,7 @@ impl Opening {
                 .gone_back
                 .take_up()
                 .into_iter()
-                .for_each(|disk| ground.membership.want_rewind(disk));
+                .for_each(|disk| ground.membership.want(Change::Rewind(disk)));
             let record = ground.membership.record();
             let is_named = record.owner == ground.setting.config.node;
             let is_past =
@@ -293,11 +294,11 @@ impl Opening {
             if !is_past || !is_named {
                 // The record is to drop the earlier owners and accepted images, and to name this server if
                 // it became a node meanwhile.
-                ground.membership.want_rotation();
+                ground.membership.want(Change::Rotate);
             }
             // Nodes may have died after their disks had listed their chunks.
             let in_sync = ground.membership.record().in_sync.iter().copied();
-            let dead: Vec<DiskId> = in_sync.filter(|disk| ground.calls.is_down(*disk)).collect();
+            let dead: Vec<DiskId> = in_sync.filter(|disk| ground.setting.is_down(*disk)).collect();
             for disk in dead {
                 ground.fail_disk(disk, "its node is down");
             }
@@ -324,18 +325,18 @@ impl Opening {
             return;
         }
         // The opening does not wait for disks of dead nodes.
-        let all_down = missing.iter().all(|disk| ground.calls.is_down(*disk));
+        let all_down = missing.iter().all(|disk| ground.setting.is_down(*disk));
         let patient = !all_down && ground.setting.now.since(since) < ground.setting.config.opening_grace;
         // An accepted image stands in for disks that an administrator takes out.
-        let membership = &ground.membership;
-        let are_lost = missing.iter().all(|disk| membership.is_lost(*disk));
-        let stands_in = |disk: &DiskId| are_lost && membership.gone_back.is_accepted_image(*disk);
+        let gone_back = &ground.membership.gone_back;
+        let are_lost = missing.iter().all(|disk| ground.setting.is_lost(*disk));
+        let stands_in = |disk: &DiskId| are_lost && gone_back.is_accepted_image(*disk);
         let not_accepted = put_off.iter().filter(|disk| !stands_in(disk));
         let may_miss = may_miss(ground.membership.record(), missing.iter().chain(not_accepted).copied())
             || Planted::MinHoldersIgnored.is_planted();
         if !patient && !missing.is_empty() && may_miss && ground.membership.is_idle() {
             for disk in missing {
-                ground.membership.want_expel(disk);
+                ground.membership.want(Change::Expel(disk));
             }
         }
     }
@@ -378,7 +379,7 @@ impl Opening {
             let known = ground.chunks.map.keys().copied();
             let listed = known.filter(|chunk| !ground.holders_of(*chunk).is_empty()).collect();
             if let Some(disk) = ground.membership.gone_back.decide_by(listed) {
-                ground.membership.want_rewind(disk);
+                ground.membership.want(Change::Rewind(disk));
             }
         }
         self.begin_again(ground, suspects);

@@ -563,7 +563,7 @@ impl Operations {
         let Stage::Running(run) = &mut operation.stage else { return };
         let others = run.ended_at(disk);
         let (lba, blocks) = (operation.lba, operation.blocks);
-        let (append, is_far) = (ground.chunks.is_append(operation.chunk), ground.calls.is_far(disk));
+        let (append, is_far) = (ground.chunks.is_append(operation.chunk), ground.setting.is_far(disk));
         match result {
             Ok(Answer::Data { data, checksums }) if self.hedges.may_answer(key, disk, ground) => {
                 if is_intact(&ground.setting, is_far, append, lba, blocks, &data, &checksums) {

@@ -207,11 +207,11 @@ impl Hedges {
 
     /// Watches a read that went to a copy of the coordinator's choice.
     pub fn begin(&mut self, key: OperationKey, chunk: ChunkIndex, first: DiskId, ground: &Ground) {
-        if !ground.calls.has_far() {
+        if !ground.setting.pool.borrow().has_remote() {
             return;
         }
         let holders = ground.holders_of(chunk);
-        if holders.len() < 2 || !holders.iter().any(|disk| ground.calls.is_far(*disk)) {
+        if holders.len() < 2 || !holders.iter().any(|disk| ground.setting.is_far(*disk)) {
             return;
         }
         let now = ground.setting.now;
@@ -279,7 +279,7 @@ impl Hedges {
             others = chunk.mirrors.iter().copied().collect();
         }
         let second = others.into_iter().min_by_key(|disk| {
-            (self.rests(*disk, now), ground.calls.is_far(*disk), ground.calls.load(*disk))
+            (self.rests(*disk, now), ground.setting.is_far(*disk), ground.calls.load(*disk))
         })?;
         self.spent += HEDGE_COST;
         let watch = self.watched.get_mut(&key)?;
@@ -358,7 +358,7 @@ pub(super) fn choose_copy(
     copies.retain(|disk| ground.calls.is_open(*disk));
     prefer(&mut copies, |disk| !hedges.rests(disk, now));
     // A copy of this node is read without the network.
-    prefer(&mut copies, |disk| !ground.calls.is_far(disk));
+    prefer(&mut copies, |disk| !ground.setting.is_far(disk));
     choose_by_load(lba, copies.iter().map(|disk| (*disk, ground.calls.load(*disk))))
 }
 

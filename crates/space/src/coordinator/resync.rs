@@ -25,6 +25,7 @@ use super::ground::Ground;
 use super::keys::{OperationKey, Purpose, SyncKey, Synced};
 use super::operations::Operations;
 use super::pace::Pace;
+use super::pending_changes::Change;
 use super::syncing::Syncing;
 use crate::message::{Answer, Operation as Message};
 use crate::planted::Planted;
@@ -189,7 +190,7 @@ impl Resyncs {
         if resync.step == Step::Copying && resync.is_copied() {
             resync.step = Step::Joining;
             resync.done_bytes = resync.total_bytes;
-            ground.membership.want_join(disk);
+            ground.membership.want(Change::Join(disk));
         }
     }
 
@@ -211,7 +212,7 @@ impl Resyncs {
         pending.remove(&chunk);
         ground.chunks.pool.borrow_mut().give_back(disk);
         if marked {
-            ground.membership.want_unmark(disk, chunk);
+            ground.membership.want(Change::Unmark(disk, chunk));
         }
         self.drive_resync(disk, ground, operations);
     }
@@ -381,7 +382,7 @@ impl Resyncs {
         ground.chunks.returning.remove(&disk);
         // Writes that wait for its free slabs look anew.
         ground.reports.recheck = true;
-        ground.membership.cancel_join(disk);
+        ground.membership.cancel(Change::Join(disk));
         builds.forget_mirrors(disk, ground);
     }
 }

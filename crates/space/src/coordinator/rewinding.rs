@@ -2,6 +2,7 @@
 
 use super::going_back::Fate;
 use super::membership::{Draft, Facts, Membership};
+use super::pending_changes::Change;
 use records::StaleDisk;
 use std::collections::BTreeSet;
 use types::{ChunkIndex, DiskId, Epoch};
@@ -16,8 +17,7 @@ impl Membership {
     ) -> bool {
         let is_news = self.gone_back.note(disk, promised, chunks);
         if is_news {
-            self.wants.join.remove(&disk);
-            self.want_rewind(disk);
+            self.want(Change::Rewind(disk));
         }
         is_news
     }
@@ -25,18 +25,13 @@ impl Membership {
     /// Notes that an administrator accepts these disks as they are.
     pub fn accept_images(&mut self, disks: &[DiskId]) {
         let again = self.gone_back.accept(disks);
-        self.wants.rewind.extend(again);
-    }
-
-    /// Whether nobody expects that the disk comes back with what it had.
-    pub fn is_lost(&self, disk: DiskId) -> bool {
-        self.retired.contains(&disk) || self.given_up.contains(&disk)
+        self.pending.extend(again.into_iter().map(Change::Rewind));
     }
 
     /// Decides anew on disks that are held: others may have what they have by now.
     pub(super) fn reconsider_held(&mut self) {
         let again = self.gone_back.reconsider();
-        self.wants.rewind.extend(again);
+        self.pending.extend(again.into_iter().map(Change::Rewind));
     }
 
     /// Puts out disks that went back in time, and has all that they missed counted from the beginning. Returns these and `expelled`.
@@ -48,21 +43,25 @@ impl Membership {
     ) -> BTreeSet<DiskId> {
         let next = &mut draft.next;
         // One that is held and can be done without after all has missed as much as any other.
-        draft.wants.rewind.extend(expelled.iter().filter(|disk| self.gone_back.is_waiting(**disk)));
-        for disk in draft.wants.rewind.clone() {
+        let waiting = expelled.iter().copied().filter(|disk| self.gone_back.is_waiting(*disk));
+        draft.changes.extend(waiting.map(Change::Rewind));
+        for disk in draft.changes.disks(Change::Rewind).collect::<Vec<_>>() {
             if next.in_sync.contains(&disk) {
                 let record = (!facts.setting.serving()).then_some(&self.record);
                 match self.gone_back.fate(disk, &next.in_sync, expelled.len(), record, facts.chunks) {
                     Fate::PutOut => {}
-                    Fate::Keep { marked } if draft.wants.keep.is_empty() && draft.wants.join.is_empty() => {
-                        draft.wants.rewind.remove(&disk);
-                        draft.wants.keep(disk, marked);
+                    Fate::Keep { marked }
+                        if !draft.changes.has(Change::Keep) && !draft.changes.has(Change::Join) =>
+                    {
+                        draft.changes.remove(Change::Rewind(disk));
+                        draft.changes.keep(disk, marked);
                         continue;
                     }
                     fate => {
-                        draft.wants.rewind.remove(&disk);
-                        // What is kept of another disk counts by then: this one may not be needed for it.
-                        self.wants.rewind.extend(matches!(fate, Fate::Keep { .. }).then_some(disk));
+                        draft.changes.remove(Change::Rewind(disk));
+                        // Chunks kept of another disk count by then, and may make this disk dispensable.
+                        let again = matches!(fate, Fate::Keep { .. }).then_some(Change::Rewind(disk));
+                        self.pending.extend(again);
                         continue;
                     }
                 }
@@ -75,8 +74,9 @@ impl Membership {
             }
         }
         // Also of a proposal that was refused: stale disks may have writes that a kept one lacks, of any time.
-        if draft.wants.keep.iter().any(|disk| self.gone_back.is_waiting(*disk)) {
-            self.wants.join.append(&mut draft.wants.join);
+        if draft.changes.disks(Change::Keep).any(|disk| self.gone_back.is_waiting(disk)) {
+            self.pending
+                .take_back(draft.changes.take_disks(Change::Join).into_iter().map(Change::Join).collect());
             next.stale.iter_mut().for_each(|stale| stale.since = Epoch(0));
         }
         expelled

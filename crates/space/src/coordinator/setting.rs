@@ -1,7 +1,11 @@
 //! The context of a coordinator's parts, which none of them changes: the volume, its geometry, the time.
 
 use super::{Config, Phase, REGION_BLOCKS};
-use types::{BLOCK_BYTES, ChunkIndex, Lba, Monotonic, VolumeId};
+use crate::planted::Planted;
+use pool::{Disk, PoolView};
+use std::cell::RefCell;
+use std::rc::Rc;
+use types::{BLOCK_BYTES, ChunkIndex, DiskId, Lba, Monotonic, VolumeId};
 
 pub(super) struct Setting {
     pub volume: VolumeId,
@@ -9,6 +13,8 @@ pub(super) struct Setting {
     pub incarnation: u128,
     pub config: Config,
     pub geometry: Geometry,
+    /// The table of disks, shared with the other volumes.
+    pub pool: Rc<RefCell<PoolView>>,
     /// Present time of the coordinator; never goes back.
     pub now: Monotonic,
     pub phase: Phase,
@@ -18,6 +24,32 @@ impl Setting {
     /// Whether the chunk map is complete and the coordinator runs requests.
     pub fn serving(&self) -> bool {
         matches!(self.phase, Phase::Serving | Phase::Closing)
+    }
+
+    /// Whether the disk is another node's.
+    pub fn is_far(&self, disk: DiskId) -> bool {
+        let pool = self.pool.borrow();
+        pool.has_remote() && pool.disk(disk).is_some_and(Disk::is_remote)
+    }
+
+    /// Whether the disk's node is dead: the disk is not spoken to.
+    pub fn is_down(&self, disk: DiskId) -> bool {
+        self.pool.borrow().disk(disk).is_some_and(Disk::is_down) && !Planted::DeadDisksWaitedFor.is_planted()
+    }
+
+    /// Whether the administrator takes the disk out.
+    pub fn is_retired(&self, disk: DiskId) -> bool {
+        self.pool.borrow().disk(disk).is_some_and(|disk| disk.is_retired)
+    }
+
+    /// Whether the disk will not come back with the data that it had.
+    pub fn is_given_up(&self, disk: DiskId) -> bool {
+        self.pool.borrow().disk(disk).is_some_and(|disk| disk.is_given_up)
+    }
+
+    /// Whether nobody expects that the disk comes back with what it had.
+    pub fn is_lost(&self, disk: DiskId) -> bool {
+        self.is_retired(disk) || self.is_given_up(disk)
     }
 
     /// Whether the coordinator sends no more requests to disks or to the cluster state.

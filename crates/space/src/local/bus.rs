@@ -3,55 +3,99 @@
 //! Promises: every request gets an answer, at once [`BusError::Unreachable`] if there is no way to the
 //! disk. Without other nodes no transport is used.
 
+use super::nodes::Found;
 use crate::message::{BusError, PeerId, Request, Response, Transport, Waiting};
 use crate::replica::Replica;
 use crate::seam::BlockStore;
-use std::collections::{BTreeMap, BTreeSet};
+use pool::{Disk, PoolView};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
 use types::{DiskId, Epoch, VolumeId};
+
+/// The part of a disk of this server that the table of disks does not show to coordinators.
+struct OwnDisk<S> {
+    /// Of a disk that is away there is none.
+    replica: Option<Replica<S>>,
+    /// Damage that scrubs found and other nodes have yet to hear of.
+    found: Found,
+}
 
 /// The ways to disks.
 ///
-/// Invariant: a disk is among the replicas or among `remote_disks`, not both.
+/// Invariant: a disk has a replica if the table's route to it is [`pool::Route::Local`], and only then.
 pub(super) struct Bus<S> {
-    pub replicas: BTreeMap<DiskId, Replica<S>>,
+    /// The table of disks, shared with all coordinators.
+    pool: Rc<RefCell<PoolView>>,
+    own: BTreeMap<DiskId, OwnDisk<S>>,
     /// Carries requests to other nodes.
     pub remote: Option<Box<dyn Transport>>,
-    /// Disks of other nodes.
-    pub remote_disks: BTreeSet<DiskId>,
     unreachable: Vec<Response>,
     /// Answers for other nodes' coordinators.
     peer_answers: Vec<(PeerId, Response)>,
 }
 
 impl<S: BlockStore> Bus<S> {
-    pub fn new() -> Self {
-        Self {
-            replicas: BTreeMap::new(),
-            remote: None,
-            remote_disks: BTreeSet::new(),
-            unreachable: Vec::new(),
-            peer_answers: Vec::new(),
-        }
+    pub fn new(pool: Rc<RefCell<PoolView>>) -> Self {
+        Self { pool, own: BTreeMap::new(), remote: None, unreachable: Vec::new(), peer_answers: Vec::new() }
     }
 
-    /// Whether this node knows a way to the disk.
-    pub fn is_attached(&self, disk: DiskId) -> bool {
-        self.replicas.contains_key(&disk) || self.remote_disks.contains(&disk)
+    pub fn attach(&mut self, disk: DiskId, replica: Replica<S>) {
+        self.own_mut(disk).replica = Some(replica);
+    }
+
+    pub fn detach(&mut self, disk: DiskId) -> Option<Replica<S>> {
+        self.own.get_mut(&disk)?.replica.take()
+    }
+
+    /// Forgets the disk.
+    pub fn remove(&mut self, disk: DiskId) -> Option<Replica<S>> {
+        self.own.remove(&disk)?.replica
+    }
+
+    fn own_mut(&mut self, disk: DiskId) -> &mut OwnDisk<S> {
+        self.own.entry(disk).or_insert_with(|| OwnDisk { replica: None, found: Found::default() })
+    }
+
+    pub fn replica(&self, disk: DiskId) -> Option<&Replica<S>> {
+        self.own.get(&disk)?.replica.as_ref()
+    }
+
+    pub fn replica_mut(&mut self, disk: DiskId) -> Option<&mut Replica<S>> {
+        self.own.get_mut(&disk)?.replica.as_mut()
+    }
+
+    pub fn replicas(&self) -> impl Iterator<Item = (DiskId, &Replica<S>)> {
+        self.own.iter().filter_map(|(disk, own)| Some((*disk, own.replica.as_ref()?)))
+    }
+
+    pub fn replicas_mut(&mut self) -> impl Iterator<Item = (DiskId, &mut Replica<S>)> {
+        self.own.iter_mut().filter_map(|(disk, own)| Some((*disk, own.replica.as_mut()?)))
+    }
+
+    /// Returns the damage that scrubs of the disk found.
+    pub fn found(&self, disk: DiskId) -> Option<&Found> {
+        self.own.get(&disk).map(|own| &own.found)
+    }
+
+    pub fn found_mut(&mut self, disk: DiskId) -> &mut Found {
+        &mut self.own_mut(disk).found
     }
 
     pub fn has_news(&self) -> bool {
         !self.unreachable.is_empty()
-            || self.replicas.values().any(Replica::has_news)
+            || self.replicas().any(|(_, replica)| replica.has_news())
             || self.remote.as_ref().is_some_and(|remote| remote.has_news())
     }
 
     /// Sends a request of a coordinator of this server.
     pub fn send(&mut self, to: DiskId, request: Request) {
-        if let Some(replica) = self.replicas.get_mut(&to) {
+        if let Some(replica) = self.replica_mut(to) {
             return replica.handle(request);
         }
+        let is_remote = self.pool.borrow().disk(to).is_some_and(Disk::is_remote);
         match &mut self.remote {
-            Some(remote) if self.remote_disks.contains(&to) => remote.send(to, request),
+            Some(remote) if is_remote => remote.send(to, request),
             _ => self.unreachable.push(unreachable(to, &request)),
         }
     }
@@ -59,15 +103,16 @@ impl<S: BlockStore> Bus<S> {
     /// Moves answers to this server's coordinators into `out`.
     pub fn poll(&mut self, out: &mut Vec<Response>) {
         out.append(&mut self.unreachable);
-        for replica in self.replicas.values_mut() {
+        for replica in self.own.values_mut().filter_map(|own| own.replica.as_mut()) {
             replica.poll(out);
             replica.poll_peers(&mut self.peer_answers);
         }
         if let Some(remote) = &mut self.remote {
             let before = out.len();
             remote.poll(out);
+            let is_own = |disk| self.own.get(&disk).is_some_and(|own| own.replica.is_some());
             debug_assert!(
-                out[before..].iter().all(|response| !self.replicas.contains_key(&response.from)),
+                out[before..].iter().all(|response| !is_own(response.from)),
                 "another node answers for a disk of this one"
             );
         }
@@ -82,7 +127,7 @@ impl<S: BlockStore> Bus<S> {
 
     /// Takes a request of another node's coordinator.
     pub fn handle_peer(&mut self, peer: PeerId, to: DiskId, request: Request) {
-        match self.replicas.get_mut(&to) {
+        match self.replica_mut(to) {
             Some(replica) => replica.handle_peer(peer, request),
             None => self.peer_answers.push((peer, unreachable(to, &request))),
         }
@@ -96,7 +141,7 @@ impl<S: BlockStore> Bus<S> {
 
     /// Returns the epoch that a disk of this node has promised the volume. `None`: the disk is not here.
     pub fn promised(&self, disk: DiskId, volume: VolumeId) -> Option<Epoch> {
-        Some(self.replicas.get(&disk)?.store().promised(volume))
+        Some(self.replica(disk)?.store().promised(volume))
     }
 
     pub fn has_peer_answers(&self) -> bool {
@@ -110,7 +155,7 @@ impl<S: BlockStore> Bus<S> {
 
     pub fn end_peer(&mut self, peer: PeerId) {
         self.peer_answers.retain(|(of, _)| *of != peer);
-        self.replicas.values_mut().for_each(|replica| replica.end_peer(peer));
+        self.replicas_mut().for_each(|(_, replica)| replica.end_peer(peer));
     }
 }
 

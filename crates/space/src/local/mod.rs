@@ -14,11 +14,10 @@ use crate::replica::Replica;
 use crate::seam::BlockStore;
 use bus::Bus;
 use epochs::{Epochs, Settled};
-use nodes::Nodes;
-use pool::{DiskView, PoolView};
+use pool::{Disk, PoolView, Route};
 use records::{ClusterState, FaultDomain, JobKind, Record, StateCompletion, VolumeRecord};
 use std::cell::{RefCell, RefMut};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use store::api::{ScrubProgress, StoreCompletion, StoreReply, StoreRequest};
@@ -82,18 +81,13 @@ struct Inner<S, C> {
     /// Requests in flight: token of the state, to volume and the coordinator's token.
     asked: BTreeMap<u64, (VolumeId, StateToken)>,
     next_token: u64,
+    /// The table of disks, which coordinators read.
     pool: Rc<RefCell<PoolView>>,
-    domains: BTreeMap<DiskId, FaultDomain>,
-    /// Slabs of other nodes' disks, in all and free, as they were told last.
-    remote_slabs: BTreeMap<DiskId, (u64, u64)>,
-    nodes: Nodes,
+    /// Until when this node may answer for its volumes.
+    lease_until: Monotonic,
     epochs: Epochs,
     /// Requests that begin sessions, and have gone to their disks.
     begun: Vec<(PeerId, RequestId)>,
-    retired: Vec<DiskId>,
-    /// Disks that are known not to come back with what they had.
-    given_up: BTreeSet<DiskId>,
-    reserve_disks: u32,
     config: Config,
     chunk_blocks: u32,
     now: Monotonic,
@@ -134,21 +128,17 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
 
     /// A space without disks or volumes. All disks will have slabs of `chunk_blocks`.
     pub fn new(state: C, config: Config, chunk_blocks: u32, reserve_disks: u32, now: Monotonic) -> Self {
+        let pool = Rc::new(RefCell::new(PoolView::new(Vec::new(), reserve_disks)));
         let inner = Inner {
-            bus: Bus::new(),
+            bus: Bus::new(pool.clone()),
             volumes: BTreeMap::new(),
             state,
             asked: BTreeMap::new(),
             next_token: 0,
-            pool: Rc::new(RefCell::new(PoolView::new(Vec::new(), reserve_disks))),
-            domains: BTreeMap::new(),
-            remote_slabs: BTreeMap::new(),
-            nodes: Nodes::default(),
+            pool,
+            lease_until: Monotonic::default(),
             epochs: Epochs::default(),
             begun: Vec::new(),
-            retired: Vec::new(),
-            given_up: BTreeSet::new(),
-            reserve_disks,
             config,
             chunk_blocks,
             now,
@@ -175,17 +165,19 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         if store.slab_blocks() != inner.chunk_blocks {
             return Err(SpaceError::Invalid("the disk's slabs have another size than the pool's"));
         }
-        inner.domains.insert(disk, domain);
-        inner.set_given_up(disk, false);
-        if inner.bus.remote_disks.remove(&disk) {
-            inner.remote_slabs.remove(&disk);
-            inner.nodes.down.remove(&disk);
-            inner.volumes.values_mut().for_each(|volume| volume.coordinator.set_far(disk, false));
-        }
-        inner.bus.replicas.insert(disk, Replica::new(disk, store));
+        let (was_given_up, is_retired) = inner.pool.borrow_mut().change(disk, |known| {
+            (known.domain, known.route) = (domain, Route::Local);
+            (std::mem::take(&mut known.is_given_up), known.is_retired)
+        });
+        inner.bus.attach(disk, Replica::new(disk, store));
         inner.refresh_pool();
-        if !inner.retired.contains(&disk) {
-            inner.volumes.values_mut().for_each(|volume| volume.coordinator.add_disk(disk));
+        for volume in inner.volumes.values_mut() {
+            if was_given_up {
+                volume.coordinator.plan_soon();
+            }
+            if !is_retired {
+                volume.coordinator.add_disk(disk);
+            }
         }
         Ok(())
     }
@@ -193,7 +185,8 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
     /// Takes a disk out of reach, as if it was pulled; its store comes back to the caller.
     pub fn detach_disk(&self, disk: DiskId) -> Option<S> {
         let mut inner = self.change();
-        let replica = inner.bus.replicas.remove(&disk)?;
+        let replica = inner.bus.detach(disk)?;
+        inner.pool.borrow_mut().change(disk, |known| known.route = Route::Away);
         inner.refresh_pool();
         Some(replica.into_store())
     }
@@ -201,14 +194,11 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
     /// Forgets a disk that no volume depends on any more; its store comes back to the caller.
     pub fn remove_disk(&self, disk: DiskId) -> Option<S> {
         let mut inner = self.change();
-        let replica = inner.bus.replicas.remove(&disk);
-        inner.bus.remote_disks.remove(&disk);
-        inner.remote_slabs.remove(&disk);
-        inner.nodes.down.remove(&disk);
-        inner.nodes.found.remove(&disk);
-        inner.domains.remove(&disk);
-        inner.set_given_up(disk, false);
-        inner.retired.retain(|other| *other != disk);
+        let replica = inner.bus.remove(disk);
+        let removed = inner.pool.borrow_mut().remove(disk);
+        if removed.is_some_and(|known| known.is_given_up) {
+            inner.volumes.values_mut().for_each(|volume| volume.coordinator.plan_soon());
+        }
         inner.refresh_pool();
         replica.map(Replica::into_store)
     }
@@ -216,7 +206,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
     /// Keeps so many disks' worth of space for repair from now on.
     pub fn set_reserve_disks(&self, reserve_disks: u32) {
         let mut inner = self.change();
-        inner.reserve_disks = reserve_disks;
+        inner.pool.borrow_mut().set_reserve_disks(reserve_disks);
         inner.refresh_pool();
     }
 
@@ -229,8 +219,8 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
     pub fn fill(&self) -> (u64, u64) {
         let inner = self.inner.borrow();
         let pool = inner.pool.borrow();
-        let usable = || pool.disks().iter().filter(|disk| disk.usable);
-        let used: u64 = usable().map(pool::DiskView::used_slabs).sum();
+        let usable = || pool.disks().filter(|disk| disk.is_usable());
+        let used: u64 = usable().map(Disk::used_slabs).sum();
         let total: u64 = usable().map(|disk| disk.total_slabs).sum();
         (used + pool.promised_slabs, total.saturating_sub(pool.reserve_slabs))
     }
@@ -257,19 +247,27 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
     /// The disk's chunks move to others ([`LocalSpace::is_free`] says when none is left); `false` takes that back.
     pub fn set_retired(&self, disk: DiskId, retired: bool) {
         let mut inner = self.change();
-        inner.retired.retain(|other| *other != disk);
-        if retired {
-            inner.retired.push(disk);
-        }
+        let was_retired =
+            inner.pool.borrow_mut().change(disk, |known| std::mem::replace(&mut known.is_retired, retired));
         inner.refresh_pool();
-        inner.volumes.values_mut().for_each(|volume| volume.coordinator.set_retired(disk, retired));
+        for volume in inner.volumes.values_mut() {
+            if was_retired && !retired {
+                volume.coordinator.add_disk(disk);
+            }
+            volume.coordinator.plan_soon();
+        }
         inner.pump();
     }
 
     /// The disk is known not to come back with what it had: its chunks are made anew on others without the delay that an absent disk is
     /// given, until it is attached again.
     pub fn give_up_disk(&self, disk: DiskId) {
-        self.change().set_given_up(disk, true);
+        let mut inner = self.change();
+        let was_given_up =
+            inner.pool.borrow_mut().change(disk, |known| std::mem::replace(&mut known.is_given_up, true));
+        if !was_given_up {
+            inner.volumes.values_mut().for_each(|volume| volume.coordinator.plan_soon());
+        }
     }
 
     /// Whether copies of the volumes that are open here, or being opened, do not differ any more since a crash. Before that a scrub would
@@ -287,13 +285,12 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         let inner = self.inner.borrow();
         let pool = inner.pool.borrow();
         pool.disks()
-            .iter()
             .map(|disk| DiskStatus {
                 disk: disk.id,
-                attached: inner.bus.is_attached(disk.id),
+                attached: disk.is_attached(),
                 total_slabs: disk.total_slabs,
                 free_slabs: disk.free_slabs,
-                retired: inner.retired.contains(&disk.id),
+                retired: disk.is_retired,
             })
             .collect()
     }
@@ -313,14 +310,13 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         let (config, pool) = (inner.config.clone(), inner.pool.clone());
         let mut coordinator =
             Coordinator::new(volume, incarnation, config, inner.chunk_blocks, pool, inner.now);
-        inner.retired.iter().for_each(|disk| coordinator.set_retired(*disk, true));
-        inner.given_up.iter().for_each(|disk| coordinator.set_given_up(*disk, true));
-        let attached = inner.bus.replicas.keys().chain(&inner.bus.remote_disks);
-        let usable = attached.filter(|disk| !inner.retired.contains(disk));
-        usable.for_each(|disk| coordinator.add_disk(*disk));
-        inner.bus.remote_disks.iter().for_each(|disk| coordinator.set_far(*disk, true));
-        coordinator.set_lease(inner.nodes.lease_until);
-        let down: Vec<DiskId> = inner.nodes.down.iter().copied().collect();
+        let down: Vec<DiskId> = {
+            let pool = inner.pool.borrow();
+            let usable = pool.disks().filter(|disk| disk.is_attached() && !disk.is_retired);
+            usable.for_each(|disk| coordinator.add_disk(disk.id));
+            pool.disks().filter(|disk| disk.is_down()).map(|disk| disk.id).collect()
+        };
+        coordinator.set_lease(inner.lease_until);
         coordinator.disks_down(inner.now, &down);
         prepare(&mut coordinator);
         let alive = Rc::new(());
@@ -413,14 +409,15 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         let inner = self.inner.borrow();
         let volumes = inner.volumes.values();
         let chunks: Vec<_> = volumes.flat_map(|volume| volume.coordinator.chunk_copies()).collect();
-        let retired = inner.retired.iter().copied();
-        let emptying: Vec<DiskId> = retired.filter(|disk| inner.bus.is_attached(*disk)).collect();
-        pool::shortage_without(&inner.pool.borrow(), &chunks, disk, &emptying)
+        let pool = inner.pool.borrow();
+        let attached = pool.disks().filter(|disk| disk.is_attached());
+        let emptying: Vec<DiskId> = attached.filter(|disk| disk.is_retired).map(|disk| disk.id).collect();
+        pool::shortage_without(&pool, &chunks, disk, &emptying)
     }
 
     /// Checks the next `bytes` of a disk; what is corrupt is read from other copies and repaired. Answered by an event.
     pub fn scrub(&self, disk: DiskId, bytes: u64) {
-        if let Some(replica) = self.change().bus.replicas.get_mut(&disk) {
+        if let Some(replica) = self.change().bus.replica_mut(disk) {
             replica.submit_owner(SCRUB_TOKEN, StoreRequest::Scrub { bytes });
         }
     }
@@ -447,7 +444,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
 
     /// Gives every attached disk this copy of the cluster's records (D8): at most 256 KiB.
     pub fn keep_records(&self, records: &[u8]) {
-        for replica in self.change().bus.replicas.values_mut() {
+        for (_, replica) in self.change().bus.replicas_mut() {
             replica.submit_owner(RECORDS_TOKEN, StoreRequest::SetRecords { records: records.to_vec() });
         }
     }
@@ -520,32 +517,10 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
         }
     }
 
-    fn set_given_up(&mut self, disk: DiskId, given_up: bool) {
-        let changed = if given_up { self.given_up.insert(disk) } else { self.given_up.remove(&disk) };
-        if changed {
-            self.volumes.values_mut().for_each(|volume| volume.coordinator.set_given_up(disk, given_up));
-        }
-    }
-
+    /// Takes notice of the slabs that the disks of this node have.
     fn refresh_pool(&mut self) {
-        let mut disks: Vec<DiskView> = Vec::new();
-        for (&id, domain) in &self.domains {
-            let replica = self.bus.replicas.get(&id);
-            let known = self.pool.borrow().disk(id).map(|disk| (disk.total_slabs, disk.free_slabs));
-            let told = self.remote_slabs.get(&id).copied();
-            // The pool view knows the slabs given since the disk's node last reported.
-            let slabs = replica.map(|replica| replica.store().slabs()).or(known).or(told);
-            let (total_slabs, free_slabs) = slabs.unwrap_or_default();
-            let stays = !self.retired.contains(&id);
-            let is_down = self.nodes.down.contains(&id);
-            let usable = stays && self.bus.is_attached(id) && !is_down;
-            let expected = stays && is_down && !self.given_up.contains(&id);
-            disks.push(DiskView { id, total_slabs, free_slabs, domain: domain.clone(), usable, expected });
-        }
-        let promised_slabs = self.pool.borrow().promised_slabs;
-        let mut pool = PoolView::new(disks, self.reserve_disks);
-        pool.promised_slabs = promised_slabs;
-        *self.pool.borrow_mut() = pool;
+        let slabs = self.bus.replicas().map(|(disk, replica)| (disk, replica.store().slabs()));
+        self.pool.borrow_mut().set_slabs(slabs);
     }
 
     /// Carries everything between coordinators, replicas and the state until nothing moves. `true`: something did.
@@ -635,7 +610,7 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
 
     fn poll_owners(&mut self) -> bool {
         let mut found = Vec::new();
-        for (&disk, replica) in &mut self.bus.replicas {
+        for (disk, replica) in self.bus.replicas_mut() {
             replica.poll_owner(&mut self.owner_answers);
             found.extend(self.owner_answers.drain(..).map(|answer| (disk, answer)));
         }

@@ -9,8 +9,9 @@ use super::{Inner, LocalSpace, VolumeHandle};
 use crate::coordinator::{Claimed, LateReads, Phase, Predecessor};
 use crate::message::{Operation, PeerId, Request, RequestId, Response, Transport};
 use crate::seam::BlockStore;
+use pool::{Disk, Route};
 use records::{ClusterState, FaultDomain, VolumeRecord};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use types::{DiskId, Lba, Monotonic, NodeId, VolumeId};
 
@@ -70,16 +71,6 @@ impl Found {
     }
 }
 
-/// State of other nodes, as the space knows it.
-#[derive(Default)]
-pub(super) struct Nodes {
-    /// Disks of nodes that are dead.
-    pub down: BTreeSet<DiskId>,
-    /// Until when this node may answer for its volumes.
-    pub lease_until: Monotonic,
-    pub found: BTreeMap<DiskId, Found>,
-}
-
 impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
     /// Returns counts of the volumes' late reads, by the disk that was asked first.
     pub fn late_reads(&self) -> BTreeMap<DiskId, LateReads> {
@@ -96,8 +87,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
     pub fn set_node(&self, node: NodeId, domain: impl Fn(&mut FaultDomain)) {
         let mut inner = self.change();
         inner.config.node = Some(node);
-        inner.domains.values_mut().for_each(domain);
-        inner.refresh_pool();
+        inner.pool.borrow_mut().change_domains(domain);
         let now = inner.now;
         inner.volumes.values_mut().for_each(|volume| volume.coordinator.set_node(now, node));
         inner.pump();
@@ -106,7 +96,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
     /// Answers are given from now on only while the node's lease is valid ([`LocalSpace::set_node_lease`]), of which there is one.
     pub fn set_leased(&self, lease: Duration) {
         let mut inner = self.change();
-        debug_assert!(inner.now < inner.nodes.lease_until, "clients would wait for a lease");
+        debug_assert!(inner.now < inner.lease_until, "clients would wait for a lease");
         inner.config.lease = Some(lease);
         inner.volumes.values_mut().for_each(|volume| volume.coordinator.set_leased(lease));
     }
@@ -129,40 +119,54 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
     /// unless it is retired.
     pub fn attach_remote_disk(&self, disk: DiskId, slabs: (u64, u64), domain: FaultDomain) {
         let mut inner = self.change();
-        debug_assert!(!inner.bus.replicas.contains_key(&disk), "{disk} is of this node");
-        inner.domains.insert(disk, domain);
-        inner.set_given_up(disk, false);
-        inner.bus.remote_disks.insert(disk);
-        inner.set_remote_slabs(disk, slabs);
-        let is_usable = !inner.retired.contains(&disk);
+        debug_assert!(inner.bus.replica(disk).is_none(), "{disk} is of this node");
+        let (was_given_up, is_retired) = inner.pool.borrow_mut().change(disk, |known| {
+            known.domain = domain;
+            known.route = Route::Remote { is_down: known.is_down(), reported: slabs };
+            (known.total_slabs, known.free_slabs) = slabs;
+            (std::mem::take(&mut known.is_given_up), known.is_retired)
+        });
+        inner.refresh_pool();
         for volume in inner.volumes.values_mut() {
-            volume.coordinator.set_far(disk, true);
-            if is_usable {
+            if was_given_up {
+                volume.coordinator.plan_soon();
+            }
+            if !is_retired {
                 volume.coordinator.add_disk(disk);
             }
         }
     }
 
-    /// Takes notice of the slabs that a disk of another node has, in all and free.
+    /// Takes notice of the slabs that a disk of another node has, in all and free. A report that says the same as the one before tells
+    /// nothing of the slabs that were given from here since.
     pub fn update_remote_disk(&self, disk: DiskId, slabs: (u64, u64)) {
         let mut inner = self.inner.borrow_mut();
-        let known = inner.remote_slabs.get(&disk).copied();
-        if known.is_none() || known == Some(slabs) {
+        let is_news =
+            |known: &Disk| matches!(known.route, Route::Remote { reported, .. } if reported != slabs);
+        if !inner.pool.borrow().disk(disk).is_some_and(is_news) {
             return;
         }
-        inner.set_remote_slabs(disk, slabs);
+        inner.pool.borrow_mut().change(disk, |known| {
+            known.route = Route::Remote { is_down: known.is_down(), reported: slabs };
+            (known.total_slabs, known.free_slabs) = slabs;
+        });
+        inner.refresh_pool();
     }
 
-    /// The disk is not another node's any more: it was removed, or comes back here.
+    /// The disk is not another node's any more: it comes back here.
     pub fn detach_remote_disk(&self, disk: DiskId) {
         let mut inner = self.change();
-        inner.bus.remote_disks.remove(&disk);
-        inner.remote_slabs.remove(&disk);
-        inner.nodes.down.remove(&disk);
+        if !inner.pool.borrow().disk(disk).is_some_and(Disk::is_remote) {
+            return;
+        }
+        let was_down = inner.pool.borrow_mut().change(disk, |known| {
+            let was_down = known.is_down();
+            known.route = Route::Away;
+            was_down
+        });
         let now = inner.now;
-        for volume in inner.volumes.values_mut() {
-            volume.coordinator.set_far(disk, false);
-            volume.coordinator.disks_up(now, &[disk]);
+        if was_down {
+            inner.volumes.values_mut().for_each(|volume| volume.coordinator.disks_up(now, &[disk]));
         }
         inner.refresh_pool();
     }
@@ -172,10 +176,9 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
     pub fn heed_nodes(&self, is_down: impl Fn(DiskId) -> bool) {
         let (down, up): (Vec<DiskId>, Vec<DiskId>) = {
             let inner = self.inner.borrow();
-            let known = inner.bus.remote_disks.iter().copied();
-            known
-                .filter(|disk| is_down(*disk) != inner.nodes.down.contains(disk))
-                .partition(|disk| is_down(*disk))
+            let pool = inner.pool.borrow();
+            let turned = pool.disks().filter(|disk| disk.is_remote() && is_down(disk.id) != disk.is_down());
+            turned.map(|disk| disk.id).partition(|disk| is_down(*disk))
         };
         if !down.is_empty() {
             self.node_down(&down);
@@ -189,32 +192,30 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
     /// waits for them. Those that have the last copy of something are waited for.
     pub fn node_down(&self, disks: &[DiskId]) {
         let mut inner = self.change();
-        inner.nodes.down.extend(disks.iter().copied());
-        inner.refresh_pool();
+        let turned = inner.set_down(disks, true);
         let now = inner.now;
-        inner.volumes.values_mut().for_each(|volume| volume.coordinator.disks_down(now, disks));
+        inner.volumes.values_mut().for_each(|volume| volume.coordinator.disks_down(now, &turned));
         inner.pump();
     }
 
     /// The node of these disks is back: they are spoken to at once.
     pub fn node_up(&self, disks: &[DiskId]) {
         let mut inner = self.change();
-        inner.nodes.down.retain(|disk| !disks.contains(disk));
-        inner.refresh_pool();
+        let turned = inner.set_down(disks, false);
         let now = inner.now;
-        inner.volumes.values_mut().for_each(|volume| volume.coordinator.disks_up(now, disks));
+        inner.volumes.values_mut().for_each(|volume| volume.coordinator.disks_up(now, &turned));
         inner.pump();
     }
 
     /// A majority of the nodes lets this one answer for its volumes until then. Only if [`crate::coordinator::Config::lease`] is set.
     pub fn set_node_lease(&self, valid_until: Monotonic) {
         let mut inner = self.inner.borrow_mut();
-        if valid_until <= inner.nodes.lease_until {
+        if valid_until <= inner.lease_until {
             return;
         }
         let now = inner.now;
-        let lapsed = inner.nodes.lease_until <= now;
-        inner.nodes.lease_until = valid_until;
+        let lapsed = inner.lease_until <= now;
+        inner.lease_until = valid_until;
         inner.volumes.values_mut().for_each(|volume| volume.coordinator.set_lease(valid_until));
         // Answers that were held back are taken by the next pump.
         inner.quiet &= !lapsed;
@@ -307,8 +308,8 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
     /// Reports on a disk of this node, with what scrubs found since `cursor` (0: ever) in volumes that are not open here. Its pace is not known here.
     pub fn report(&self, disk: DiskId, cursor: u64) -> Option<DiskReport> {
         let inner = self.inner.borrow();
-        let (total_slabs, free_slabs) = inner.bus.replicas.get(&disk)?.store().slabs();
-        let found = inner.nodes.found.get(&disk);
+        let (total_slabs, free_slabs) = inner.bus.replica(disk)?.store().slabs();
+        let found = inner.bus.found(disk);
         Some(DiskReport {
             disk,
             total_slabs,
@@ -322,7 +323,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
 
     /// Ends the sessions of a volume with a disk of this node ([`crate::replica::Replica::end_sessions`]).
     pub fn end_sessions(&self, disk: DiskId, volume: VolumeId) {
-        if let Some(replica) = self.change().bus.replicas.get_mut(&disk) {
+        if let Some(replica) = self.change().bus.replica_mut(disk) {
             replica.end_sessions(volume);
         }
     }
@@ -341,17 +342,18 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
 
     /// Whether the disk is another node's.
     pub fn is_remote(&self, disk: DiskId) -> bool {
-        self.inner.borrow().bus.remote_disks.contains(&disk)
+        self.inner.borrow().pool.borrow().disk(disk).is_some_and(Disk::is_remote)
     }
 }
 
 impl<S: BlockStore, C: ClusterState> Inner<S, C> {
-    fn set_remote_slabs(&mut self, disk: DiskId, slabs: (u64, u64)) {
-        self.remote_slabs.insert(disk, slabs);
-        if let Some(view) = self.pool.borrow_mut().disk_mut(disk) {
-            (view.total_slabs, view.free_slabs) = slabs;
-        }
+    /// Notes whether the node of these disks is down; returns those of them of which that is new.
+    fn set_down(&mut self, disks: &[DiskId], is_down: bool) -> Vec<DiskId> {
+        let mut pool = self.pool.borrow_mut();
+        let turned = disks.iter().copied().filter(|disk| pool.set_down(*disk, is_down)).collect();
+        drop(pool);
         self.refresh_pool();
+        turned
     }
 
     /// Hands a request of another node to its disk.
@@ -367,7 +369,7 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
         match self.volumes.get_mut(&volume) {
             Some(open) => open.coordinator.repair(self.now, disk, lba),
             None if self.bus.remote.is_some() => {
-                self.nodes.found.entry(disk).or_default().add(volume, lba);
+                self.bus.found_mut(disk).add(volume, lba);
             }
             None => {}
         }

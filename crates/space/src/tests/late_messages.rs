@@ -5,7 +5,7 @@ use crate::coordinator::Coordinator;
 use crate::fake_store::FakeFault;
 use crate::message::{BusError, Operation, Request, Response};
 use crate::replica::Replica;
-use pool::{DiskView, PoolView};
+use pool::{Disk, PoolView, Route};
 use records::FaultDomain;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -93,14 +93,7 @@ fn with_disks(count: u8, resiliency: Resiliency) -> (Wire, Vec<FakeStore>) {
     let thin = Provisioning::Thin;
     let record = VolumeRecord::new(VOLUME, pool, "data", resiliency, size, thin, ids.clone(), 0);
     state.write(&record, 0).unwrap();
-    let views = ids.iter().map(|&id| DiskView {
-        id,
-        total_slabs: 8,
-        free_slabs: 8,
-        domain: FaultDomain::default(),
-        usable: true,
-        expected: false,
-    });
+    let views = ids.iter().map(|&id| Disk::new(id, 8, FaultDomain::default(), Route::Local));
     let pool = Rc::new(RefCell::new(PoolView::new(views.collect(), 0)));
     let stores: Vec<FakeStore> = ids.iter().map(|_| FakeStore::new(CHUNK, 8)).collect();
     let replicas = ids.iter().zip(&stores).map(|(&id, store)| Replica::new(id, store.clone())).collect();
@@ -175,7 +168,8 @@ fn a_slab_is_not_given_back_while_a_change_is_on_its_way_to_it() {
         let (old, new) = (disk(holders[0] as u8 + 1), disk(others[0] as u8 + 1));
         // The copy of its first region is still being read when the change is sent.
         let reads = |_: DiskId, operation: &Operation| matches!(operation, Operation::Read { lba, .. } if lba.0 < 256);
-        wire.coordinator.set_retired(old, true);
+        wire.pool.borrow_mut().change(old, |disk| disk.is_retired = true);
+        wire.coordinator.plan_soon();
         wire.pass(1_000, reads);
         let reading = std::mem::take(&mut wire.held);
         assert!(!reading.is_empty(), "its copy is being made");

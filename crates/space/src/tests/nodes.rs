@@ -430,6 +430,21 @@ fn a_node_is_waited_for_that_may_have_the_last_copy() {
 }
 
 #[test]
+fn a_disk_of_a_dead_node_is_brought_back_by_the_node_that_it_is_put_into() {
+    let mut cluster = Cluster::new(3, 1, Resiliency::ThreeWay);
+    cluster.open(0);
+    cluster.fill(0, 2);
+    cluster.kill(2);
+    cluster.pass(Duration::from_secs(2));
+    assert_eq!(cluster.record().in_sync, [disk(1), disk(2)]);
+    let (moved, _) = cluster.nodes[2].stores.pop().unwrap();
+    let store = cluster.nodes[2].space.detach_disk(moved).unwrap();
+    cluster.nodes[0].space.attach_disk(moved, store, domain(0)).unwrap();
+    cluster.pass(Duration::from_secs(10));
+    assert_eq!(cluster.record().in_sync, [disk(1), disk(2), moved]);
+}
+
+#[test]
 fn a_disk_that_was_moved_to_another_node_counts_where_it_was_when_the_copies_were_counted() {
     let mut cluster = Cluster::new(3, 1, Resiliency::TwoWay);
     cluster.open(0);

@@ -271,7 +271,7 @@ impl Syncing {
         if !is_served || !ground.holders_of(index).contains(&disk) {
             return;
         }
-        let (append, is_far) = (ground.chunks.is_append(index), ground.calls.is_far(disk));
+        let (append, is_far) = (ground.chunks.is_append(index), ground.setting.is_far(disk));
         let is_bad = match result {
             Ok(Answer::Data { data, checksums }) => {
                 !is_intact(&ground.setting, is_far, append, lba, blocks.into(), data, checksums)
@@ -298,7 +298,7 @@ impl Syncing {
     ) {
         let Some(sync) = self.syncs.get_mut(&key) else { return };
         let lba = sync.lba + start;
-        let (setting, is_far) = (&ground.setting, ground.calls.is_far(disk));
+        let (setting, is_far) = (&ground.setting, ground.setting.is_far(disk));
         let found = match result {
             Ok(Answer::Data { data, checksums })
                 if is_intact(setting, is_far, sync.is_append(), lba, blocks, &data, &checksums) =>
