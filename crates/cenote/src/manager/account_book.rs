@@ -137,7 +137,8 @@ impl AccountBook {
     ) -> Result<(PoolId, String, import::Report), ApiError> {
         let old_key = request.key_file.as_ref().map(|path| SealKey::open_existing(Path::new(path)));
         let old_key = old_key.transpose().map_err(|error| refused(error.into()))?;
-        let found = discover(named, search);
+        let places = self.in_effect.get(Config::disk_places);
+        let found = discover(named, search, |path| places.check_found(path));
         let wanted = Wanted {
             pool: request.pool.clone(),
             rename: request.rename.clone(),
@@ -158,8 +159,7 @@ impl AccountBook {
                 | ImportError::Copies { .. }
                 | ImportError::Beyond { .. } => ErrorKind::Conflict,
             };
-            let skipped = found.skipped.iter().map(|why| format!("; skipped {why}")).collect::<String>();
-            ApiError::new(kind, format!("{error}{skipped}"))
+            ApiError::new(kind, format!("{error}{}", found.why_skipped()))
         })?;
         let mut report =
             import::commit(&self.state, &self.key, old_key.as_ref(), &plan, unix_now_s()).map_err(refused)?;
