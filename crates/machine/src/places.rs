@@ -78,6 +78,14 @@ impl DiskPlaces {
         Ok(real)
     }
 
+    /// Returns the path by which to use a disk that a search found, or why none may be there.
+    ///
+    /// # Errors
+    /// As [`DiskPlaces::check`], for an administrator.
+    pub fn check_found(&self, path: &Path) -> Result<PathBuf, String> {
+        self.check(path, false, Role::Administrator).map_err(|why| why.message)
+    }
+
     /// The directory in which a file is to be made; the data directory's own for disks comes with its first one.
     fn made<'a>(&self, directory: &'a Path) -> &'a Path {
         if directory == self.real_data().join(OWN_DISKS) {

@@ -90,12 +90,32 @@ pub struct Discovery {
     pub skipped: Vec<String>,
 }
 
-/// Looks at the disks that are named, and at all labelled ones in the places to search.
-pub fn discover(named: &[PathBuf], search: &[PathBuf]) -> Discovery {
+impl Discovery {
+    /// Tells of the skipped paths behind another message.
+    pub fn why_skipped(&self) -> String {
+        self.skipped.iter().map(|why| format!("; skipped {why}")).collect()
+    }
+}
+
+/// Looks at the disks that are named, and at all labelled ones in the places to search. `admit` returns the path by which to use a disk that the
+/// search finds, or says why none may be there. Named ones must have been admitted.
+pub fn discover(
+    named: &[PathBuf],
+    search: &[PathBuf],
+    admit: impl Fn(&Path) -> Result<PathBuf, String>,
+) -> Discovery {
     let mut found = Discovery::default();
     let searched = candidates(search).into_iter().filter(|path| identity(path).is_some());
+    let admitted = searched.map(|path| admit(&path));
     let mut seen = Vec::new();
-    for path in named.iter().cloned().chain(searched) {
+    for path in named.iter().cloned().map(Ok).chain(admitted) {
+        let path = match path {
+            Ok(path) => path,
+            Err(why) => {
+                found.skipped.push(why);
+                continue;
+            }
+        };
         let real = path.canonicalize().unwrap_or_else(|_| path.clone());
         if seen.contains(&real) {
             continue;
@@ -127,4 +147,32 @@ fn examine(path: &Path) -> Result<FoundDisk, String> {
     let image = PoolImage::parse(&found.records).map_err(|error| error.to_string());
     let promised = found.volumes.iter().map(|(id, held)| (*id, held.promised)).collect();
     Ok(FoundDisk { path: shown.to_owned(), disk: label.disk, pool: label.pool, image, promised })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formatting::{NewDisk, format_disks};
+    use records::FaultDomain;
+    use types::PoolId;
+
+    #[test]
+    fn a_search_takes_disks_only_where_they_may_be() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let disks = ["here", "there"].map(|name| NewDisk {
+            path: directory.path().join(name),
+            create_size_bytes: Some(1 << 30),
+            fault_domain: FaultDomain::default(),
+        });
+        format_disks(PoolId::from_bytes([1; 16]), &disks, None, TIME_BOUND, 0).expect("disks");
+        let search = [directory.path().to_owned()];
+        let admit = |path: &Path| match path.ends_with("here") {
+            true => Ok(path.to_owned()),
+            false => Err("strangers can change it".to_owned()),
+        };
+        let found = discover(&[], &search, admit);
+        let paths: Vec<_> = found.disks.iter().map(|disk| &disk.path).collect();
+        assert_eq!(paths, [&directory.path().join("here").display().to_string()]);
+        assert_eq!(found.skipped, ["strangers can change it"]);
+    }
 }

@@ -6,7 +6,7 @@
 use crate::disk_slot::DiskSlot;
 use crate::disks::Disks;
 use crate::error::{Done, Error, ErrorKind};
-use crate::formatting::{NewDisk, format_disks};
+use crate::formatting::{Made, NewDisk, format_disks};
 use crate::job_control::JobControl;
 use crate::jobs::{JobId, JobState};
 use crate::neighbours::Neighbours;
@@ -179,20 +179,37 @@ impl DiskCare {
         })
     }
 
-    /// Labels disks that hold nothing, all with slabs of one size.
+    /// Labels disks that hold nothing, all with slabs of one size; returns their records, and what was made for them.
     pub(crate) async fn format(
         &self,
         pool: PoolId,
         mut disks: Vec<NewDisk>,
         slab_bytes: Option<u64>,
-    ) -> Done<Vec<DiskRecord>> {
+    ) -> Done<(Vec<DiskRecord>, Made)> {
         disks.iter_mut().for_each(|disk| self.neighbours.name_domain(&mut disk.fault_domain));
         let (time_bound, unix_s) = (self.disks.timeout(), self.tasks.unix_seconds());
         let format = move || format_disks(pool, &disks, slab_bytes, time_bound, unix_s);
         let formatted = self.tasks.blocking(format).await;
-        let mut records = formatted.unwrap_or_else(|| Err(Error::io("no thread to format disks on")))?;
+        let (mut records, made) =
+            formatted.unwrap_or_else(|| Err(Error::io("no thread to format disks on")))?;
         self.neighbours.name_own(&mut records);
-        Ok(records)
+        Ok((records, made))
+    }
+
+    /// Stores the records of formatted disks. If they certainly were not stored, what was made for the disks is taken back; if nobody knows,
+    /// it stays, since the next start may find the records.
+    pub(crate) async fn store_new(
+        &self,
+        made: Made,
+        change: impl FnOnce(&records::State) -> Result<u64, StateError> + Send + 'static,
+    ) -> Done<()> {
+        let stored = self.state.change(change).await;
+        if let Err(why) = &stored
+            && matches!(why.kind, ErrorKind::Conflict | ErrorKind::Unavailable)
+        {
+            self.tasks.blocking(move || made.take_back()).await;
+        }
+        stored.map(drop)
     }
 
     /// Takes formatted and recorded disks, and waits until each was tried.
@@ -215,10 +232,10 @@ impl DiskCare {
         }
         let slab_bytes = self.pools.slab_bytes(pool).ok_or_else(|| Error::not_found("pool", pool))?;
         self.check_room_for_record(pool, &disk.path).await?;
-        let mut records = self.format(pool, vec![disk], Some(slab_bytes)).await?;
+        let (mut records, made) = self.format(pool, vec![disk], Some(slab_bytes)).await?;
         let record = records.pop().ok_or_else(|| Error::io("the disk was not formatted"))?;
         let (id, stored) = (record.id, record.clone());
-        self.state.change(move |state| state.write(&stored, 0)).await?;
+        self.store_new(made, move |state| state.write(&stored, 0)).await?;
         self.open(vec![record]).await;
         if let Some(space) = self.pools.space(pool) {
             space.add_disk(id);

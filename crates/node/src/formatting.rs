@@ -40,21 +40,34 @@ pub fn has_room_for_volume(disks: u32, size_bytes: u64, resiliency: Resiliency) 
 }
 
 /// Files and tables to take back if a later step fails.
-#[derive(Default)]
-struct Made {
+#[derive(Debug, Default)]
+pub(crate) struct Made {
     files: Vec<PathBuf>,
     /// Devices with a new table.
     tables: Vec<PathBuf>,
 }
 
-/// Formats disks for a pool. `slab_bytes`: the pool's; if it is `None`, the smallest disk decides.
+impl Made {
+    /// Removes the files and the tables that were made here a moment ago. Files and tables that were there before stay. Blocks.
+    pub fn take_back(self) {
+        for path in self.files {
+            let _ = std::fs::remove_file(path);
+        }
+        for path in self.tables {
+            let _ = partition::remove(&path);
+        }
+    }
+}
+
+/// Formats disks for a pool; returns their records, and what to take back if these are not stored. `slab_bytes`: the pool's; if it is `None`, the
+/// smallest disk decides.
 pub(crate) fn format_disks(
     pool: PoolId,
     disks: &[NewDisk],
     slab_bytes: Option<u64>,
     time_bound: Duration,
     unix_s: u64,
-) -> Done<Vec<DiskRecord>> {
+) -> Done<(Vec<DiskRecord>, Made)> {
     let mut made = Made::default();
     let result = open_all(disks, time_bound, &mut made).and_then(|opened| {
         let smallest = opened.iter().map(|disk| disk.info().size_bytes).min().unwrap_or(0);
@@ -66,16 +79,13 @@ pub(crate) fn format_disks(
         }
         Ok(records)
     });
-    if result.is_err() {
-        // Only files that this call made a moment ago.
-        for path in made.files {
-            let _ = std::fs::remove_file(path);
-        }
-        for path in made.tables {
-            let _ = partition::remove(&path);
+    match result {
+        Ok(records) => Ok((records, made)),
+        Err(why) => {
+            made.take_back();
+            Err(why)
         }
     }
-    result
 }
 
 fn open_all(disks: &[NewDisk], time_bound: Duration, made: &mut Made) -> Done<Vec<StandaloneDisk>> {
@@ -180,6 +190,35 @@ fn tags(domain: &FaultDomain) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_creation_that_fails_leaves_no_file_and_removes_none_that_was_there() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let new = |name: &str, size_bytes| NewDisk {
+            path: directory.path().join(name),
+            create_size_bytes: size_bytes,
+            fault_domain: FaultDomain::default(),
+        };
+        let format = |disks: &[NewDisk]| {
+            format_disks(PoolId(Uuid::from_u128(1)), disks, None, Duration::from_secs(20), 0)
+        };
+        let names = || {
+            let entries = std::fs::read_dir(directory.path()).expect("the directory");
+            let mut names: Vec<_> = entries.map(|entry| entry.expect("an entry").file_name()).collect();
+            names.sort();
+            names
+        };
+        disk::create_file_disk(&directory.path().join("given"), 1 << 30).expect("a file");
+        // The second one cannot be made: it is too small.
+        format(&[new("made", Some(1 << 30)), new("small", Some(4096))]).expect_err("one is too small");
+        assert_eq!(names(), ["given"]);
+        // The records of these cannot be stored.
+        let (records, made) =
+            format(&[new("made", Some(1 << 30)), new("given", Some(1 << 30))]).expect("disks");
+        assert_eq!((records.len(), names().len()), (2, 2));
+        made.take_back();
+        assert_eq!(names(), ["given"]);
+    }
 
     #[test]
     fn small_disks_have_no_room_for_a_volume_and_larger_ones_do() {

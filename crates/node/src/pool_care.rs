@@ -58,14 +58,14 @@ impl PoolCare {
         let reserve_is_set = Some(reserve_disks.is_some());
         let reserve_disks = reserve_disks.unwrap_or_else(|| pool::default_reserve_disks(&domains));
         check_reserve(reserve_disks, disks.len())?;
-        let records = self.disks.format(pool, disks, None).await?;
+        let (records, made) = self.disks.format(pool, disks, None).await?;
         let mut record = PoolRecord::new(pool, name, reserve_disks, tasks.unix_seconds());
         record.reserve_is_set = reserve_is_set;
         let mut transaction = Transaction::default().when(record.key(), 0).put(record.key(), record.encode());
         for disk in &records {
             transaction = transaction.put(disk.key(), disk.encode());
         }
-        self.disks.state.change(move |state| state.commit(transaction)).await?;
+        self.disks.store_new(made, move |state| state.commit(transaction)).await?;
         let slab_bytes = records.first().map_or(0, |disk| disk.slab_bytes);
         pools.add(record, slab_bytes, tasks)?;
         self.disks.open(records).await;

@@ -158,7 +158,8 @@ impl Import {
     pub fn read(request: &ImportPool, named: &[PathBuf], search: &[PathBuf]) -> Result<Self, ApiError> {
         let old_key = request.key_file.as_ref().map(|path| SealKey::open_existing(Path::new(path)));
         let old_key = old_key.transpose().map_err(|error| refused(error.into()))?;
-        let found = discover(named, search);
+        let places = self.in_effect.get(Config::disk_places);
+        let found = discover(named, search, |path| places.check_found(path));
         let wanted = Wanted {
             pool: request.pool.clone(),
             rename: request.rename.clone(),
@@ -179,8 +180,7 @@ impl Import {
                 | ImportError::Copies { .. }
                 | ImportError::Beyond { .. } => ErrorKind::Conflict,
             };
-            let skipped = found.skipped.iter().map(|why| format!("; skipped {why}")).collect::<String>();
-            ApiError::new(kind, format!("{error}{skipped}"))
+            ApiError::new(kind, format!("{error}{}", found.why_skipped()))
         })?;
         Ok(Self { plan, old_key, skipped: found.skipped })
     }
