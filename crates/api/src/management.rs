@@ -237,6 +237,10 @@ pub trait ClusterManagement: Send + Sync + 'static {
     fn unserved(&self) -> Option<Unserved> {
         None
     }
+    /// Why the cluster refuses this server, which was removed from it; `None`: it was not. Waits for nobody.
+    fn removed(&self) -> Option<String> {
+        None
+    }
     fn create(&self, request: CreateCluster) -> Answer<'_, ClusterView>;
     fn new_token(&self) -> Answer<'_, NewToken>;
     fn join(&self, request: JoinCluster) -> Answer<'_, Joined>;
