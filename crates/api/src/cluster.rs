@@ -55,8 +55,6 @@ pub struct StateEngine {
 #[serde(rename_all = "snake_case")]
 pub enum NodeStatus {
     Up,
-    /// Silent for a moment; this release never reports it.
-    Suspect,
     Down,
     Draining,
     Drained,
