@@ -161,10 +161,18 @@ check "server 4 joins with a token that is still good" node 4 cluster join --tok
 check "server 4 is up" await 60 is_up 1 node-4
 check "etcd has three members still" await 30 voters 3
 shows "Message" 1 node remove node-3 --yes node-3
+refuses "the removed server, which runs, makes no user" "" bash -c "echo '$password' | '$CENOTE' --data '$work/node-3' user add dora --password-stdin"
+refuses "... and no token of a join" "" node 3 cluster token
+told() { grep "was removed from cluster C" <(node 3 cluster status 2>&1) >/dev/null; }
+check "... and says why" await 60 told
+starts_again() { [[ $(grep -c 'starting again$' "$work/node-3.log") == 2 ]]; }
+check "... and starts again, to wait outside" await 60 starts_again
+kill "${pids[3]}"
+check "... until it is stopped" timeout 30 tail --pid="${pids[3]}" -f /dev/null
+refuses "the cluster has no user of it" "" has_user 1 dora
 seated() { node 1 node show node-4 --json | grep '"runs_etcd": true' >/dev/null; }
 check "server 4 runs the member in its place" await 60 seated
 check "... with a vote" await 60 voters 3
-kill "${pids[3]}"
 check "server 4 is removed too" node 1 node remove node-4 --yes node-4
 kill "${pids[4]}"
 refuses "its name is gone" "no server" node 1 node show node-3

@@ -86,6 +86,8 @@ check "it is up" await 30 is 1 witness up
 resident_kib=$(awk '/VmRSS/ { print $2 }' "/proc/$witness_pid/status")
 check "it takes less than 64 MiB ($resident_kib KiB)" test "$resident_kib" -lt 65536
 check "it leaves" await 20 node 1 node remove witness --yes witness
+check "... and its process ends" timeout 60 tail --pid="$witness_pid" -f /dev/null
+check "... with the reason" grep "was removed from cluster" witness.log
 check "health speaks of it again" await 30 says 1 "two servers, and no witness"
 
 for pid in "${pids[@]}" "$witness_pid"; do kill "$pid" 2>/dev/null; done

@@ -4,7 +4,7 @@
 //! room for another, or its answer comes too late. One caller has at most [`UNDER_WAY_MAX`] changes under way: ending a connection gives it no more.
 
 use crate::caller::Caller;
-use crate::errands::{BODY_BYTES_MAX, is_change};
+use crate::errands::{BODY_BYTES_MAX, Whole, is_change};
 use crate::management::{ApiError, ErrorKind};
 use crate::seats::Seat;
 use axum::body::{Body, to_bytes};
@@ -74,6 +74,7 @@ pub(crate) async fn complete(State(changes): State<Arc<Changes>>, request: Reque
     };
     // The connection may end before the change does, and its seat is free then.
     parts.extensions.remove::<Arc<Seat>>();
+    parts.extensions.insert(Whole(body.clone()));
     let change = tokio::spawn(async move {
         let response = next.run(Request::from_parts(parts, Body::from(body))).await;
         drop(under_way);

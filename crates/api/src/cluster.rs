@@ -62,8 +62,6 @@ pub struct StateEngine {
 pub enum NodeStatus {
     /// Lives, and may own volumes.
     Up,
-    /// Silent for a moment; this release never reports it.
-    Suspect,
     /// Dead by heartbeats, or without an answer while heartbeats do not tell.
     Down,
     /// Lives, and its volumes move to other servers.

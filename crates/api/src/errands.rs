@@ -9,10 +9,10 @@
 use crate::audit::Outcome;
 use crate::cluster::{Carried, Errand};
 use crate::lists::{List, One, with_more};
-use crate::management::{ApiError, ErrorKind, Subject};
+use crate::management::Subject;
 use crate::paths::percent_decoded;
 use crate::peer::{Peer, Shared};
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::Bytes;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::Next;
@@ -21,6 +21,10 @@ use axum::response::{IntoResponse, Response};
 /// Bytes of a request's body.
 pub(crate) const BODY_BYTES_MAX: usize = 64 << 10;
 pub(crate) const ROOT: &str = "/api/v1";
+
+/// The extension of a change: its body, which has come whole.
+#[derive(Clone)]
+pub(crate) struct Whole(pub Bytes);
 
 /// The extension of requests that this server may hand on: not of those that were handed on to it.
 #[derive(Clone)]
@@ -48,12 +52,11 @@ pub(crate) async fn hand_on(peer: Peer, request: Request, next: Next) -> Respons
     if let Some(list) = List::of(&method, &parts_of(&path), request.uri().query()) {
         return list.with_the_others(&management, next.run(request).await).await;
     }
+    // A question has none.
+    let whole = request.extensions().get::<Whole>().map(|Whole(body)| body.clone()).unwrap_or_default();
     let (mut parts, body) = request.into_parts();
-    let Ok(body) = to_bytes(body, BODY_BYTES_MAX).await else {
-        return ApiError::new(ErrorKind::Invalid, "the request is longer than 64 KiB").into_response();
-    };
     let named = named_server(&path, parts.uri.query());
-    let other = match (named, subject(&method, &path, &body)) {
+    let other = match (named, subject(&method, &path, &whole)) {
         (Some(name), _) => {
             // The server's name has served its purpose: drop it before the request is carried out. A list is
             // asked of that server alone.
@@ -66,14 +69,14 @@ pub(crate) async fn hand_on(peer: Peer, request: Request, next: Next) -> Respons
     };
     let name = match other {
         Ok(Some(name)) => name,
-        Ok(None) => return next.run(Request::from_parts(parts, Body::from(body))).await,
+        Ok(None) => return next.run(Request::from_parts(parts, body)).await,
         Err(error) => return error.into_response(),
     };
     let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let errand = Errand {
         method: method.to_string(),
         path: format!("{path}{query}"),
-        body: String::from_utf8_lossy(&body).into_owned(),
+        body: String::from_utf8_lossy(&whole).into_owned(),
     };
     let answer = management.cluster().send_for(name.clone(), errand, peer.caller.clone()).await;
     if is_change(&method) {

@@ -4,13 +4,11 @@
 //! has proved its name; every request is bounded in time; no request follows a redirect, and the API's
 //! requests, which carry its token, pass no proxy.
 
-use std::path::{Path, PathBuf};
+use crate::pem::Authorities;
+use std::path::Path;
 use std::time::Duration;
 use ureq::Agent;
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsProvider};
-
-/// Files in which Linux distributions keep the trusted authorities.
-pub const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
 
 /// The receiver of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,8 +43,12 @@ pub fn agent(
         builder = builder.proxy(None);
     }
     if is_https {
-        let file = authorities.map_or_else(|| PathBuf::from(SYSTEM_AUTHORITIES), Path::to_owned);
-        let roots = RootCerts::new_with_certs(&read_authorities(&file)?);
+        let found = match receiver {
+            Receiver::Api => Authorities::given(authorities)?,
+            Receiver::Webhook => Authorities::configured(authorities)?,
+        };
+        let certificates = found.certificates.iter().map(|der| Certificate::from_der(der).to_owned());
+        let roots = RootCerts::new_with_certs(&certificates.collect::<Vec<_>>());
         let tls = TlsConfig::builder()
             .provider(TlsProvider::Rustls)
             .root_certs(roots)
@@ -57,31 +59,25 @@ pub fn agent(
     Ok(builder.build().into())
 }
 
-fn read_authorities(file: &Path) -> Result<Vec<Certificate<'static>>, String> {
-    let failed = |why: String| {
-        format!(
-            "the authorities' certificates {} cannot be used: {why}; give another file with --ca-file",
-            file.display()
-        )
-    };
-    let text = std::fs::read(file).map_err(|error| failed(error.to_string()))?;
-    let items = ureq::tls::parse_pem(&text).collect::<Result<Vec<_>, _>>();
-    let certificates: Vec<_> = items
-        .map_err(|error| failed(error.to_string()))?
-        .into_iter()
-        .filter_map(|item| match item {
-            PemItem::Certificate(certificate) => Some(certificate),
-            _ => None,
-        })
-        .collect();
-    if certificates.is_empty() { Err(failed("no certificate is in it".into())) } else { Ok(certificates) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::{Read, Write};
     use std::net::TcpListener;
+
+    #[test]
+    fn a_pipe_for_a_webhooks_authorities_holds_nobody_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let made = agent(Receiver::Webhook, true, Some(&pipe), Duration::from_secs(10));
+            tell.send(made.err().unwrap_or_default())
+        });
+        let why = told.recv_timeout(Duration::from_secs(60)).expect("it waits for nobody");
+        assert!(why.contains("no regular file"), "{why}");
+    }
 
     #[test]
     fn a_redirect_is_an_answer_and_is_not_followed() {

@@ -29,6 +29,7 @@ pub mod model;
 mod pacing;
 mod paths;
 mod peer;
+pub mod pem;
 pub mod planned;
 pub mod printed;
 pub mod promises;

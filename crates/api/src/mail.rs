@@ -3,10 +3,9 @@
 //! Promises: a login and a mail leave only by the protection that is set; the server has proved its name by then; the whole conversation is
 //! bounded in time and in bytes, whatever the server does, and holds no thread. The password is read from its file for each mail, and is never logged.
 
-use crate::https::SYSTEM_AUTHORITIES;
 use crate::model::HealthIssue;
+use crate::pem::Authorities;
 use crate::regular;
-use crate::tls::FILE_BYTES_MAX;
 use lettre::Message;
 use lettre::message::Mailbox;
 use lettre::message::header::{ContentType, HeaderName, HeaderValue};
@@ -15,8 +14,7 @@ use lettre::transport::smtp::client::{
     AsyncSmtpConnection, AsyncTokioStream, Certificate, CertificateStore, TlsParameters,
 };
 use lettre::transport::smtp::extension::ClientId;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
@@ -143,7 +141,7 @@ async fn deliver(mail: &Mail, letter: &str) -> Result<(), String> {
     let mut connection = match (mail.protection, authorities) {
         (Protection::Tls, Some(authorities)) => {
             let host = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
-            let connector = TlsConnector::from(Arc::new(authorities.tls()?));
+            let connector = TlsConnector::from(Arc::new(tls(&authorities)?));
             let inner = connector.connect(host, stream).await.map_err(|error| error.to_string())?;
             let stream = Bounded { inner, peer, left: ANSWER_BYTES_MAX };
             AsyncSmtpConnection::connect_with_transport(Box::new(stream), &name).await.map_err(told)?
@@ -152,7 +150,7 @@ async fn deliver(mail: &Mail, letter: &str) -> Result<(), String> {
             let connection = AsyncSmtpConnection::connect_with_transport(Box::new(stream), &name).await;
             let mut connection = connection.map_err(told)?;
             if let Some(authorities) = authorities {
-                connection.starttls(authorities.starttls(host)?, &name).await.map_err(told)?;
+                connection.starttls(starttls(&authorities, host)?, &name).await.map_err(told)?;
             }
             connection
         }
@@ -193,55 +191,33 @@ impl Read {
     fn of(mail: &Mail) -> Result<Self, String> {
         let authorities = match mail.protection {
             Protection::None => None,
-            _ => Some(Authorities::read(mail.authorities.as_deref())?),
+            _ => Some(Authorities::configured(mail.authorities.as_deref())?),
         };
         let password = mail.login.as_ref().map(|(_, file)| password(file)).transpose()?;
         Ok(Self { authorities, password })
     }
 }
 
-/// Certificates that may vouch for the server's name, in PEM form.
-struct Authorities {
-    text: String,
-    file: PathBuf,
+/// Settings for TLS from the command STARTTLS on.
+fn starttls(authorities: &Authorities, host: &str) -> Result<TlsParameters, String> {
+    let failed = |error: lettre::transport::smtp::Error| authorities.unusable(&error.to_string());
+    let mut settings = TlsParameters::builder(host.to_owned()).certificate_store(CertificateStore::None);
+    for authority in &authorities.certificates {
+        settings = settings.add_root_certificate(Certificate::from_der(authority.to_vec()).map_err(failed)?);
+    }
+    settings.build().map_err(failed)
 }
 
-impl Authorities {
-    fn read(file: Option<&Path>) -> Result<Self, String> {
-        let file = file.map_or_else(|| PathBuf::from(SYSTEM_AUTHORITIES), Path::to_owned);
-        match regular::read_text(&file, FILE_BYTES_MAX) {
-            Ok(text) => Ok(Self { text, file }),
-            Err(error) => Err(Self { text: String::new(), file }.unusable(&error.to_string())),
-        }
+/// Settings for TLS from the first byte on.
+fn tls(authorities: &Authorities) -> Result<ClientConfig, String> {
+    let mut roots = RootCertStore::empty();
+    for authority in &authorities.certificates {
+        roots.add(authority.clone()).map_err(|error| authorities.unusable(&error.to_string()))?;
     }
-
-    fn unusable(&self, why: &str) -> String {
-        format!("the authorities' certificates {} cannot be used: {why}", self.file.display())
-    }
-
-    /// For TLS from the command STARTTLS on.
-    fn starttls(&self, host: &str) -> Result<TlsParameters, String> {
-        let failed = |error: lettre::transport::smtp::Error| self.unusable(&error.to_string());
-        let authorities = Certificate::from_pem(self.text.as_bytes()).map_err(failed)?;
-        TlsParameters::builder(host.to_owned())
-            .certificate_store(CertificateStore::None)
-            .add_root_certificate(authorities)
-            .build()
-            .map_err(failed)
-    }
-
-    /// For TLS from the first byte on.
-    fn tls(&self) -> Result<ClientConfig, String> {
-        let mut roots = RootCertStore::empty();
-        for authority in CertificateDer::pem_slice_iter(self.text.as_bytes()) {
-            let authority = authority.map_err(|error| self.unusable(&error.to_string()))?;
-            roots.add(authority).map_err(|error| self.unusable(&error.to_string()))?;
-        }
-        let config = ClientConfig::builder_with_provider(crate::tls::provider())
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?;
-        Ok(config.with_root_certificates(roots).with_no_client_auth())
-    }
+    let config = ClientConfig::builder_with_provider(crate::tls::provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
 /// A connection that takes a bounded number of bytes: a server, or a stranger on the way to it, could answer without an end.

@@ -298,6 +298,10 @@ pub trait ClusterManagement: Send + Sync + 'static {
     fn unserved(&self) -> Option<Unserved> {
         None
     }
+    /// Why the cluster refuses this server, which was removed from it; `None`: it was not. Waits for nobody.
+    fn removed(&self) -> Option<String> {
+        None
+    }
     /// Makes this server the first of a new cluster.
     fn create(&self, request: CreateCluster) -> Answer<'_, ClusterView>;
     /// Makes a token with which one server may join.

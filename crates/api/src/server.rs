@@ -262,6 +262,13 @@ impl Guard {
     ) -> Response {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let actor = caller.actor();
+        if let Some(why) = self.management.cluster().removed() {
+            if is_change(&method) {
+                let detail = "this server was removed from its cluster";
+                self.refusals.note_by(&actor, peer, method.as_str(), &path, detail);
+            }
+            return ApiError::new(ErrorKind::Unavailable, why).into_response();
+        }
         request.extensions_mut().insert(caller);
         request.extensions_mut().insert(GivenTo(named));
         let seat = request.extensions().get::<Arc<Seat>>().cloned();
@@ -372,8 +379,9 @@ impl Pulse {
 
 /// 200 while the data plane answers, and may.
 async fn healthz(pulse: Pulse, management: Shared) -> (StatusCode, Cow<'static, str>) {
-    if let Some(unserved) = management.cluster().unserved() {
-        return (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", unserved.sentence).into());
+    let cluster = management.cluster();
+    if let Some(why) = cluster.removed().or_else(|| Some(cluster.unserved()?.sentence)) {
+        return (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n").into());
     }
     if pulse.feel(&*management).await {
         (StatusCode::OK, "ok\n".into())

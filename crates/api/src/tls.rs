@@ -4,11 +4,12 @@
 //! replaced files while the server runs, and keeps the ones before if the new ones do not fit together.
 //! TLS 1.2 and 1.3 only.
 
+use crate::pem::{FILE_BYTES_MAX, certificates};
 use crate::regular;
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use std::os::unix::fs::PermissionsExt;
@@ -109,9 +110,6 @@ impl ResolvesServerCert for Identity {
     }
 }
 
-/// Bytes of a file with certificates, or with a key.
-pub(crate) const FILE_BYTES_MAX: u64 = 4 << 20;
-
 fn load(certificate: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
     let name = |path: &Path| path.display().to_string();
     let read_error = |path: &Path| {
@@ -122,17 +120,11 @@ fn load(certificate: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
     if mode & 0o007 != 0 {
         return Err(TlsError::Readable { path: name(key), mode });
     }
-    let read = |path: &Path| regular::read_text(path, FILE_BYTES_MAX).map_err(read_error(path));
+    let read = |path: &Path| regular::read(path, FILE_BYTES_MAX).map_err(read_error(path));
     let (chain, secret) = (read(certificate)?, Zeroizing::new(read(key)?));
     let pem_error = |path: &Path, why: String| TlsError::Pem { path: name(path), why };
-    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain.as_bytes())
-        .collect::<Result<_, _>>()
-        .map_err(|error| pem_error(certificate, error.to_string()))?;
-    if chain.is_empty() {
-        return Err(pem_error(certificate, "no certificate is in it".into()));
-    }
-    let secret = PrivateKeyDer::from_pem_slice(secret.as_bytes())
-        .map_err(|error| pem_error(key, error.to_string()))?;
+    let chain = certificates(&chain).map_err(|why| pem_error(certificate, why))?;
+    let secret = PrivateKeyDer::from_pem_slice(&secret).map_err(|error| pem_error(key, error.to_string()))?;
     CertifiedKey::from_der(chain, secret, &provider()).map_err(|error| TlsError::Pair {
         certificate: name(certificate),
         key: name(key),

@@ -26,6 +26,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use types::{DiskId, NodeId, PoolId, VolumeId};
 
+#[path = "http/removed.rs"]
+mod removed;
 #[path = "http/roles.rs"]
 mod roles;
 
@@ -43,6 +45,8 @@ struct Daemon {
     servers: Vec<&'static str>,
     /// Numbers of clients' opens; the daemon shows two at a time.
     opens: Vec<u64>,
+    /// Set: it was removed from its cluster.
+    removed: Option<&'static str>,
 }
 
 impl Daemon {
@@ -93,7 +97,7 @@ fn disk() -> Disk {
 }
 
 /// The cluster of these servers, this one first; without any, a single server.
-struct Cluster(Vec<&'static str>);
+struct Cluster(Vec<&'static str>, Option<&'static str>);
 
 /// The job of another server, as that one shows it.
 const FAR_JOB: &str = r#"[{"id":2000001,"kind":"retirement","target":"/dev/b","state":"running","done_bytes":0,"total_bytes":9,
@@ -149,6 +153,9 @@ impl ClusterManagement for Cluster {
     }
     fn remove_node(&self, _: String) -> Answer<'_, ()> {
         Box::pin(async { Ok(()) })
+    }
+    fn removed(&self) -> Option<String> {
+        self.1.map(str::to_owned)
     }
     fn own(&self) -> Option<NodeId> {
         (!self.0.is_empty()).then_some(NodeId(1))
@@ -231,7 +238,7 @@ impl Management for Daemon {
         Configuration([("smb".to_owned(), smb)].into_iter().collect())
     }
     fn cluster(&self) -> Arc<dyn ClusterManagement> {
-        Arc::new(Cluster(self.servers.clone()))
+        Arc::new(Cluster(self.servers.clone(), self.removed))
     }
     fn elsewhere(&self, what: Subject) -> Answer<'_, Option<String>> {
         let far = [Subject::Volume("far".into()), Subject::Share("far".into()), Subject::Job(2_000_001)];

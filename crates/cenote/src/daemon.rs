@@ -14,15 +14,14 @@ use crate::pipe_changes;
 use crate::pipe_queue::PipeChanges;
 use crate::rdma_devices::RdmaDevices;
 use crate::reload::{InEffect, Reload};
-use crate::service_manager::{self, LongStart, leave_address};
-use crate::waiting::Waiting;
+use crate::service_manager::{self, LongStart, StopSignals, StopsAtOnce, leave_address};
 use api::audit::AuditLog;
 use api::health_watch;
 use api::{ADDRESS_FILE, LOCK_FILE, SocketError, TOKEN_FILE, asynchronous};
 use dashboard::Dashboard;
 use machine::interfaces::{self, Interfaces};
 use machine::{room, smart};
-use member::{ClusterControl, ClusterKeys, ClusterParts, EnginePlaces, Identity, IdentityError};
+use member::{ClusterControl, ClusterKeys, ClusterParts, EnginePlaces, Identity, IdentityError, Waiting};
 use node::pulse::Pulse;
 use records::State;
 use records::accounts::{AccountError, Accounts};
@@ -41,7 +40,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use sys::{ListenError, listen};
-use tokio::signal::unix::{SignalKind, signal};
 
 /// Names within the data directory.
 const STATE_FILE: &str = "state.redb";
@@ -216,15 +214,14 @@ pub struct Daemon {
 }
 
 /// Why a server that served has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// Stopped by request.
     Stopped,
-    /// Became part of a cluster, and starts again as such.
-    IntoCluster,
+    /// Became part of a cluster, or was removed from one, and starts again as such.
+    Again(StopsAtOnce),
 }
 
-/// Time in which the answer to a join or a founding has to reach its client, before the API ends.
+/// Time in which the answer to a join has to reach its client, before the API ends.
 const ANSWER_LEAVES: Duration = Duration::from_millis(200);
 
 /// Interval between checks of the interfaces: addresses come and go, and clients rarely ask again.
@@ -355,8 +352,7 @@ impl Daemon {
     /// Why the data plane ended by itself, or what could not be made durable.
     pub async fn run(self, reload: Option<Reload>, ready: impl FnOnce()) -> Result<Ended, DaemonError> {
         let named = |what: &str| failed_at(Path::new(what));
-        let mut terminate = signal(SignalKind::terminate()).map_err(named("SIGTERM"))?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(named("SIGINT"))?;
+        let mut stop = StopSignals::listen().map_err(named("SIGTERM"))?;
         let address = self.api_listener.local_addr().map_err(named("API socket"))?;
         let listener = asynchronous(self.api_listener)?;
         let address_file = self.directory.join(ADDRESS_FILE);
@@ -381,14 +377,13 @@ impl Daemon {
         service_manager::tell(NotifyState::Ready);
 
         let mut ended = tokio::task::spawn_blocking(move || self.data_plane.thread.join());
-        let mut end = Ended::Stopped;
+        let mut starts_again = false;
         let by_itself = loop {
             tokio::select! {
                 result = &mut ended => break Some(result),
-                _ = terminate.recv() => break None,
-                _ = interrupt.recv() => break None,
+                () = stop.come() => break None,
                 () = restart.notified() => {
-                    end = Ended::IntoCluster;
+                    starts_again = true;
                     // The answer to the join leaves first.
                     tokio::time::sleep(ANSWER_LEAVES).await;
                     break None;
@@ -403,7 +398,7 @@ impl Daemon {
             Some(result) => result,
             None => {
                 tracing::info!("stopping: requests in work are finished first");
-                if end == Ended::Stopped {
+                if !starts_again {
                     service_manager::tell(NotifyState::Stopping);
                 }
                 self.data_plane.control.drain(self.drain).await;
@@ -414,15 +409,25 @@ impl Daemon {
         // The others learn of the stop when there is nothing left to answer.
         self.server.end_liveness();
         let _ = std::fs::remove_file(&address_file);
-        match result {
-            Ok(Ok(result)) => result.map(|()| end).map_err(DaemonError::DataPlane),
-            _ => Err(DaemonError::Setup(
-                "the data plane ended by a fault of the program; what was acknowledged as durable is on the disks: \
-                 start again, and report the lines above"
-                    .into(),
-            )),
-        }
+        let Ok(Ok(result)) = result else { return Err(faulty()) };
+        result?;
+        if starts_again { start_again(stop).await } else { Ok(Ended::Stopped) }
     }
+}
+
+/// Why a server ends whose data plane panicked.
+fn faulty() -> DaemonError {
+    DaemonError::Setup(
+        "the data plane ended by a fault of the program; what was acknowledged as durable is on the disks: \
+         start again, and report the lines above"
+            .into(),
+    )
+}
+
+/// Ends a server that is to start again, unless a signal to stop came during its drain.
+async fn start_again(mut stop: StopSignals) -> Result<Ended, DaemonError> {
+    let start = StopsAtOnce::begin().map_err(failed_at(Path::new("SIGTERM")))?;
+    Ok(if stop.have_come().await { Ended::Stopped } else { Ended::Again(start) })
 }
 
 /// Begins to watch the server's surroundings: disks' own reports, and free space in the data directory.
@@ -472,7 +477,7 @@ struct Records {
 impl Records {
     /// While a server of a cluster waits for the others, its API says so.
     fn open(config: &Config, directory: &DataDirectory, listeners: &Listeners) -> Result<Self, DaemonError> {
-        let waiting = Waiting::begin(&listeners.api, directory.path());
+        let waiting = Waiting::begin(&listeners.api, directory.path(), leave_address);
         let identity = member::open_identity(directory.path())?;
         let key = Arc::new(match &identity {
             Some(identity) => identity.seal_key()?,
@@ -581,8 +586,10 @@ pub fn serve(
     start_data_plane: impl Fn(DataPlaneOptions) -> Result<DataPlane, CommandError>,
 ) -> Result<(), DaemonError> {
     let in_effect = InEffect::new(config);
-    while serve_once(&in_effect, file, &start_data_plane)? == Ended::IntoCluster {
-        tracing::info!("starting again as a part of the cluster");
+    let mut start = None;
+    while let Ended::Again(next) = serve_once(&in_effect, file, &start_data_plane, start)? {
+        tracing::info!("starting again");
+        start = Some(next);
     }
     Ok(())
 }
@@ -591,6 +598,7 @@ fn serve_once(
     in_effect: &Arc<InEffect>,
     file: &Path,
     start_data_plane: impl FnOnce(DataPlaneOptions) -> Result<DataPlane, CommandError>,
+    start: Option<StopsAtOnce>,
 ) -> Result<Ended, DaemonError> {
     let config = in_effect.get(Config::clone);
     let directory = DataDirectory::open_or_create(&config.server.data_dir)?;
@@ -622,7 +630,7 @@ fn serve_once(
     let listening: Vec<String> = config.smb.listen.iter().map(ToString::to_string).collect();
     let api: Vec<SocketAddr> = [config.api.listen].iter().chain(&config.api.tls_listen).copied().collect();
     tracing::info!(smb = listening.join(", "), ?api, "serving");
-    let ended = runtime.block_on(daemon.run(Some(reload), || {}));
+    let ended = runtime.block_on(daemon.run(Some(reload), || drop(start)));
     // A thread that waits for a file system or a name server that hangs does not keep the process.
     runtime.shutdown_timeout(Duration::from_secs(5));
     ended

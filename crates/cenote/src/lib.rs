@@ -27,5 +27,4 @@ pub mod recover;
 pub mod reload;
 mod service_manager;
 pub mod trial;
-mod waiting;
 mod witness;

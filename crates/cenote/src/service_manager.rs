@@ -15,6 +15,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
+use tokio::runtime::Builder;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
@@ -66,6 +68,76 @@ pub async fn feed_watchdog(pulse: Pulse, control: ControlHandle) {
         control.wake();
         tokio::time::sleep(limit / WATCHDOG_LOOKS).await;
     }
+}
+
+/// SIGTERM and SIGINT.
+pub struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    /// Listens for the signals, which end no process by themselves from here on. Within a runtime.
+    ///
+    /// # Errors
+    /// If they cannot be listened for.
+    pub fn listen() -> io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// Waits for one of the signals.
+    pub async fn come(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+
+    /// Whether one has come that nobody waited for.
+    pub async fn have_come(&mut self) -> bool {
+        tokio::select! {
+            biased;
+            () = self.come() => true,
+            () = std::future::ready(()) => false,
+        }
+    }
+}
+
+/// Ends the process at a signal to stop while a server starts again in it: the handlers of its first run are still installed, and would swallow the
+/// signal. Dropped once the server handles signals itself.
+pub struct StopsAtOnce {
+    _end: tokio::sync::oneshot::Sender<()>,
+}
+
+impl StopsAtOnce {
+    /// # Errors
+    /// If the signals cannot be listened for.
+    pub fn begin() -> io::Result<Self> {
+        let (end, ended) = tokio::sync::oneshot::channel();
+        let (listens, begun) = channel();
+        // A runtime of its own: the one of the server that starts is not driven meanwhile.
+        let thread = std::thread::Builder::new().name("cenote-stop".into());
+        thread.spawn(move || match Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime.block_on(stop_at_signal(&listens, ended)),
+            Err(error) => drop(listens.send(Err(error))),
+        })?;
+        begun.recv().unwrap_or_else(|_| Err(io::Error::other("its thread ended")))?;
+        Ok(Self { _end: end })
+    }
+}
+
+async fn stop_at_signal(listens: &Sender<io::Result<()>>, ended: tokio::sync::oneshot::Receiver<()>) {
+    let mut stop = match StopSignals::listen() {
+        Ok(stop) => stop,
+        Err(error) => return drop(listens.send(Err(error))),
+    };
+    let _ = listens.send(Ok(()));
+    tokio::select! {
+        _ = ended => return,
+        () = stop.come() => {}
+    }
+    tracing::info!("stopped during the start");
+    std::process::exit(0);
 }
 
 /// Asks for more time while journals are replayed, as long as the loop turns; ends when it is dropped.

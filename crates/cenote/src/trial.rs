@@ -9,6 +9,7 @@ mod processes;
 
 use crate::config::Config;
 use crate::daemon::{DaemonError, DataDirectory};
+use crate::service_manager::StopSignals;
 use cli::args::{ListenPlace, Quickstart};
 use furnishing::{Furnished, furnish};
 use processes::Processes;
@@ -19,7 +20,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
 
 const SMB_PORT: u16 = 445;
 /// SMB's port if the usual one is taken.
@@ -67,20 +67,15 @@ pub fn run(options: &Quickstart, data: &Path) -> Result<(), DaemonError> {
 
 /// Furnishes the cluster, then watches its servers until SIGTERM or SIGINT.
 async fn attend(options: &Quickstart, plans: &[Plan], processes: &mut Processes) -> Result<(), DaemonError> {
-    let io_error = |what: &str| {
-        let what = what.to_owned();
-        move |source| DaemonError::Io { what, source }
-    };
-    let mut terminate = signal(SignalKind::terminate()).map_err(io_error("SIGTERM"))?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(io_error("SIGINT"))?;
+    let mut stop =
+        StopSignals::listen().map_err(|source| DaemonError::Io { what: "SIGTERM".into(), source })?;
     let given_up = Arc::new(AtomicBool::new(false));
     let (task_options, task_plans, gives_up) = (options.clone(), plans.to_vec(), given_up.clone());
     let mut furnishing =
         Some(tokio::task::spawn_blocking(move || furnish(&task_options, &task_plans, &gives_up)));
     let ended = loop {
         tokio::select! {
-            _ = terminate.recv() => break Ok(()),
-            _ = interrupt.recv() => break Ok(()),
+            () = stop.come() => break Ok(()),
             furnished = async { match furnishing.as_mut() {
                 Some(task) => task.await,
                 None => std::future::pending().await,

@@ -7,7 +7,7 @@
 use crate::cluster_side::{Liveness, LivenessParts, Shared};
 use crate::control::{Command, channel_with};
 use crate::daemon::{DaemonError, DataDirectory};
-use crate::service_manager;
+use crate::service_manager::{self, StopSignals};
 use api::asynchronous;
 use api::cluster::{BusPeer, JoinCluster};
 use api::{Answer, ApiError, ClusterManagement, ErrorKind};
@@ -22,7 +22,6 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use sys::listen;
-use tokio::signal::unix::{SignalKind, signal};
 use types::NodeId;
 use uuid::Uuid;
 
@@ -155,33 +154,29 @@ async fn attend(
     listener: TcpListener,
     identity: Identity,
 ) -> Result<(), DaemonError> {
-    let io_error = |what: &str| {
-        let what = what.to_owned();
-        move |source| DaemonError::Io { what, source }
-    };
-    let mut terminate = signal(SignalKind::terminate()).map_err(io_error("SIGTERM"))?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(io_error("SIGINT"))?;
+    let mut stop =
+        StopSignals::listen().map_err(|source| DaemonError::Io { what: "SIGTERM".into(), source })?;
     let opening = open(options, directory, &listener, identity);
     let (control, liveness, name) = tokio::select! {
         opened = opening => opened?,
-        _ = terminate.recv() => return Ok(()),
-        _ = interrupt.recv() => return Ok(()),
+        () = stop.come() => return Ok(()),
     };
     let mut tasks = tokio::task::JoinSet::new();
     if let Some(credentials) = control.credentials() {
         tasks.spawn(member::serve(asynchronous(listener)?, credentials, control.clone()));
     }
-    tasks.spawn(member::keep(control));
+    tasks.spawn(member::keep(control.clone()));
     println!("witness '{name}' serves on {}\nready", options.listen);
     service_manager::tell(NotifyState::Ready);
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
+    let removal = control.restart();
+    let removed = tokio::select! {
+        () = stop.come() => None,
+        () = removal.notified() => control.removed(),
+    };
     service_manager::tell(NotifyState::Stopping);
     tasks.abort_all();
     drop(liveness);
-    Ok(())
+    removed.map_or(Ok(()), |why| Err(DaemonError::Setup(why)))
 }
 
 /// Opens the state, which waits until most of etcd's members answer, and begins heartbeats.

@@ -159,7 +159,6 @@ fn servers(nodes: &[NodeView]) -> Vec<(&'static str, String)> {
     };
     let lines = [
         ("up", named(&|state| state == NodeStatus::Up)),
-        ("silent", named(&|state| state == NodeStatus::Suspect)),
         ("drained", named(&|state| matches!(state, NodeStatus::Draining | NodeStatus::Drained))),
         ("down", named(&|state| state == NodeStatus::Down)),
     ];
@@ -281,7 +280,7 @@ fn await_drained(client: &Client, path: &str) -> Result<(), Failure> {
         let node: NodeView = client.get(path)?;
         match node.state {
             NodeStatus::Drained => return Ok(()),
-            NodeStatus::Draining | NodeStatus::Suspect => std::thread::sleep(LOOK_EVERY),
+            NodeStatus::Draining => std::thread::sleep(LOOK_EVERY),
             state => {
                 let left = node.volumes.join(", ");
                 let why = format!("server '{}' is {} now, and has {left}", node.name, word(state));

@@ -87,7 +87,7 @@ export const TONES = { good: "✓", warn: "!", bad: "✕", none: "–" };
 export function tone(word) {
   switch (word) {
     case "healthy": case "ok": case "up": case "yes": case "completed": return "good";
-    case "warning": case "partly": case "suspect": case "retiring": case "in_service": case "degraded": case "no_redundancy":
+    case "warning": case "partly": case "retiring": case "in_service": case "degraded": case "no_redundancy":
     case "draining": case "drained": case "running": case "suspended": return "warn";
     case "unhealthy": case "no": case "down": case "lost_communication": case "io_error": case "unrecognized_metadata":
     case "detached": case "read_only": case "failed": return "bad";

@@ -6,7 +6,8 @@
 //! outcome is [`Answer::Unknown`]; one that was never sent, or that etcd refused for certain, is
 //! [`StateError::NotApplied`]. Reads are linearizable, and repeated within the deadline, on other
 //! members too. An etcd that is empty, has another cluster, or went back behind a revision that was
-//! seen answers nothing. Never on the data path.
+//! seen answers nothing. A commit of a server that was removed is not applied, however good its
+//! connection still is. Never on the data path.
 //!
 //! | file | |
 //! |---|---|
@@ -15,6 +16,7 @@
 //! | `translation` | keys and revisions, requests and answers in etcd's words |
 //! | `channels` | the connection, and to which member |
 //! | `requests` | a request from its submission to its answer |
+//! | `writer` | the condition that the server which writes is still in the cluster |
 //! | `watching` | the one watch of all the cluster's keys; dropping old history |
 //! | `floor` | the highest revision that was seen, kept over restarts |
 //! | `forming` | a cluster's records are written into an etcd that has none |
@@ -37,6 +39,7 @@ mod requests;
 pub mod rescue;
 mod translation;
 mod watching;
+mod writer;
 
 pub use carry::{CarryError, Moved, carry};
 pub use forming::FormError;
@@ -76,6 +79,8 @@ struct Shared {
     /// The revision of etcd at which this process made the cluster, until the watch begins there; 0: it did not.
     formed_at: AtomicI64,
     floor: Option<Floor>,
+    /// The revision that the writer's own record had when etcd told last; 0: it was not there, or was not read yet.
+    writer_revision: AtomicU64,
     outage: Mutex<Option<Outage>>,
     board: OnceLock<Arc<Board>>,
 }
@@ -182,6 +187,7 @@ impl EtcdState {
             seen: AtomicU64::new(seen),
             formed_at: AtomicI64::new(0),
             floor,
+            writer_revision: AtomicU64::new(0),
             outage: Mutex::default(),
             board: OnceLock::new(),
             options: Mutex::new(options),

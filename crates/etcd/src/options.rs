@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+use types::NodeId;
 use zeroize::Zeroizing;
 
 /// etcd refuses clients that ask for a sign of life more often than this, unless
@@ -41,6 +42,9 @@ pub struct EtcdOptions {
     pub floor: u64,
     /// Where that is kept over restarts; `None`: nowhere.
     pub floor_file: Option<PathBuf>,
+    /// The server that writes: a commit of its is applied only while its record does not say that it was removed. `None`: no server's, or that of
+    /// one which is of no cluster.
+    pub writer: Option<NodeId>,
     /// How much history stays when old history is dropped; `None`: this process drops none. One process a cluster is enough, more do
     /// no harm. The newest revision is never dropped: with etcd #17780, revisions would count down after a crash.
     pub kept_revisions: Option<NonZeroU32>,
@@ -60,6 +64,7 @@ impl EtcdOptions {
             keepalive: None,
             floor: 0,
             floor_file: None,
+            writer: None,
             kept_revisions: None,
         }
     }

@@ -62,7 +62,7 @@ const NEVER_PROPOSED: [&str; 3] =
 /// Answers requests of a state.
 #[derive(Clone)]
 pub(super) struct Requests {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     until: Instant,
 }
 
@@ -167,7 +167,7 @@ impl Requests {
         }
     }
 
-    /// Sends a transaction once. `floor`: the highest revision that was seen before.
+    /// Has a transaction applied at most once. `floor`: the highest revision that was seen before.
     async fn commit(
         &self,
         translation: &Translation,
@@ -177,7 +177,7 @@ impl Requests {
         let Some(request) = translation.commit(transaction) else {
             return Ok((Answer::Conflict, self.shared.seen.load(Ordering::Acquire)));
         };
-        match self.once(|mut client| async move { client.txn(request).await }).await {
+        match self.as_writer(translation, request).await? {
             Ok(answered) => {
                 let revision = revision_of(answered.header.as_ref(), translation);
                 Ok((translation.committed(&answered), revision))

@@ -135,7 +135,8 @@ impl Translation {
         Some(wire::TxnRequest { compare: compare?, success: success.collect(), failure: Vec::new() })
     }
 
-    fn compare(&self, key: &str, revision: u64) -> Option<wire::Compare> {
+    /// etcd's words for the condition that `key` still has `revision`; `None`: no key can have it.
+    pub fn compare(&self, key: &str, revision: u64) -> Option<wire::Compare> {
         use wire::compare::{CompareResult, CompareTarget, TargetUnion};
         let (target, union) = if revision == 0 {
             (CompareTarget::Create, TargetUnion::CreateRevision(0))

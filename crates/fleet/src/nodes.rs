@@ -127,8 +127,8 @@ pub fn of_list(listed: &Value, access: &ApiAccess) -> Result<Vec<Node>, String> 
     for one in all {
         let name = one.get("name").and_then(Value::as_str).ok_or("a node has no name")?;
         let state = one.get("state").and_then(Value::as_str).unwrap_or("up");
-        // One that is silent for a moment is in use all the same; one that is drained serves nobody.
-        if !matches!(state.to_ascii_lowercase().as_str(), "up" | "suspect") {
+        // One that is drained serves nobody.
+        if !state.eq_ignore_ascii_case("up") {
             continue;
         }
         let address = |kind: &str| {
@@ -200,7 +200,7 @@ mod tests {
             {"name": "n1", "state": "up", "pid": 7, "addresses": ["127.0.0.11"], "smb": "127.0.0.11:4455", "rdma": "127.0.0.11:5445"},
             {"name": "n2", "state": "down", "addresses": []},
             {"name": "n3", "addresses": ["smb=127.0.0.3:4455", "api 127.0.0.3:9445"]},
-            {"name": "n4", "state": "suspect", "addresses": {"smb": "127.0.0.4:4455", "rdma": ["127.0.0.4:5445"]}},
+            {"name": "n4", "state": "Up", "addresses": {"smb": "127.0.0.4:4455", "rdma": ["127.0.0.4:5445"]}},
             {"name": "n5", "state": "drained", "smb": "127.0.0.5:4455"}
         ]);
         let nodes = of_list(&listed, &access).unwrap();

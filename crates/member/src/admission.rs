@@ -6,7 +6,7 @@
 //! to a network: an applicant's request comes as data, and the clock as a number.
 
 use crate::join_token::{self, JoinTokenRecord, TokenRefused};
-use records::names::is_unseen;
+use records::names::NameRule;
 use records::nodes::{
     self, BadName, ClusterRecord, ETCD_MEMBERS, EtcdMember, FIRST_NODE, NODES_MAX, NodeRecord, NodeState,
     check_cluster_name, check_node_name,
@@ -24,8 +24,6 @@ use uuid::Uuid;
 pub const CLOCK_SKEW_MAX_S: u64 = 30;
 /// Addresses that a server may have.
 const ADDRESSES_MAX: usize = 16;
-/// Longest name of a rack or chassis.
-const PLACE_CHARS_MAX: usize = 64;
 /// Attempts of a change that others get in the way of.
 const ATTEMPTS: u32 = 16;
 
@@ -674,13 +672,9 @@ fn check_form(applicant: &Applicant) -> Result<(), Refused> {
     if let Some(ip) = addresses.iter().find(|ip| others_cannot_reach(ip)) {
         return wrong(format!("{ip} is no address by which others reach the server"));
     }
-    let long = |place: &str| place.chars().count() > PLACE_CHARS_MAX || place.chars().any(is_unseen);
-    if long(&applicant.rack) || long(&applicant.chassis) {
-        return wrong(format!(
-            "rack and chassis have at most {PLACE_CHARS_MAX} characters, which can all be seen"
-        ));
-    }
-    Ok(())
+    let domains = [&applicant.rack, &applicant.chassis];
+    let checked = domains.into_iter().try_for_each(|domain| NameRule::FAULT_DOMAIN.check(domain));
+    checked.or_else(|unfit| wrong(unfit.to_string()))
 }
 
 fn check_among(applicant: &Applicant, members: &[Stored<NodeRecord>]) -> Result<(), Refused> {

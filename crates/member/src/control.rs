@@ -20,6 +20,7 @@ use crate::join_token::{self, JoinToken, LIFE_S};
 use crate::own_etcd::OwnEtcd;
 use crate::possessions::demand_nothing;
 use crate::preflight::{self, Seen};
+use crate::removal::Removal;
 use crate::surroundings::{ErrandRunner, OwnServer};
 use crate::tls::{self, ClusterTlsError};
 use crate::undoing::{Left, forget_founding, leave_founding};
@@ -69,6 +70,7 @@ pub struct ClusterControl {
     pub(crate) revoked_written: AtomicU64,
     pub(crate) runner: OnceLock<Arc<dyn ErrandRunner>>,
     pub(crate) guesses: Guesses,
+    pub(crate) removal: Removal,
     restart: Arc<Notify>,
     entered: Arc<Notify>,
     me: Weak<Self>,
@@ -113,6 +115,7 @@ impl ClusterControl {
             revoked_written: AtomicU64::new(0),
             runner: OnceLock::new(),
             guesses: Guesses::default(),
+            removal: Removal::default(),
             restart: Arc::default(),
             entered: Arc::default(),
             me: me.clone(),
@@ -135,7 +138,7 @@ impl ClusterControl {
         let _ = self.runner.set(runner);
     }
 
-    /// Fires when the server is to start again, as a part of a cluster.
+    /// Fires when the server is to start again: as a part of a cluster, or as one that was removed from it and only says so.
     pub fn restart(&self) -> Arc<Notify> {
         self.restart.clone()
     }
@@ -625,6 +628,9 @@ impl ClusterManagement for ClusterControl {
         let members = self.last_read().map(|read| read.members).unwrap_or_default();
         let servers = members.into_iter().filter(|node| !node.is_witness);
         servers.map(|node| (node.id, node.name)).collect()
+    }
+    fn removed(&self) -> Option<String> {
+        self.removal.words()
     }
     fn unserved(&self) -> Option<Unserved> {
         let own = self.own()?;

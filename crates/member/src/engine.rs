@@ -9,7 +9,7 @@ use crate::identity::{Identity, IdentityError};
 use crate::options::{OtherEtcd, etcd_options, may_start, process_options};
 use crate::own_etcd::{OwnAnswer, OwnMember};
 use crate::undoing::take_back;
-use crate::waiting::{Waits, look as look_what_is_waited_for};
+use crate::waiting::{Waits, demand_not_removed, look as look_what_is_waited_for};
 use api::cluster::StateEngine;
 use api::{ApiError, ErrorKind};
 use etcd::members::{EtcdAlarm, MemberHealth, agrees_with_leader, have_majority_without};
@@ -297,6 +297,7 @@ fn begin_etcd(
         true => places.other.options(&identity.facts.cluster)?,
         false => etcd_options(identity),
     };
+    let options = EtcdOptions { writer: Some(identity.facts.node), ..options };
     Ok((EtcdState::connect(options)?, process))
 }
 
@@ -326,7 +327,7 @@ fn has_answered(state: &State) -> Result<(), StateError> {
 /// the reason. Remakes a certificate that ends meanwhile, or could not be remade before: etcd takes no other.
 fn await_state(state: &State, etcd: &EtcdState, identity: &Identity) {
     let mut reminded = Instant::now();
-    while let Err(error) = has_answered(state) {
+    while let Err(error) = has_answered(state).and_then(|()| demand_not_removed(state, identity)) {
         if reminded.elapsed() > REMIND_EVERY {
             let waits = look_what_is_waited_for(identity);
             let why = waits.in_words(identity);

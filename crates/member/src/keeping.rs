@@ -1,6 +1,6 @@
 //! A server's own upkeep in its cluster, whenever the records of servers change, and every few seconds.
 //!
-//! Renews the server's certificate, has its member of etcd refuse revoked ones, remembers where etcd's
+//! Learns of the server's removal ([`crate::removal`]), renews its certificate, has its member of etcd refuse revoked ones, remembers where etcd's
 //! members are, keeps its seat among them, records that it is drained, and looks for issues. Promises:
 //! retries failures, and logs each once.
 
@@ -12,6 +12,7 @@ use crate::figures::{Known, figures};
 use crate::identity::{self, Facts};
 use crate::issues::{self, Looked};
 use crate::own_etcd;
+use crate::removal::leave_etcd;
 use crate::renewal::{note_known, renew_if_due};
 use crate::retreat;
 use crate::seat::Seat;
@@ -82,6 +83,11 @@ async fn see_to(control: Arc<ClusterControl>) {
     }
     let mut said = None;
     loop {
+        if control.removal.learn(&control.state, &credentials, said.is_some()).await {
+            leave_etcd(control.engine()).await;
+            control.restart().notify_one();
+            return;
+        }
         let (looking, proof) = (control.clone(), credentials.clone());
         let looked = tokio::task::spawn_blocking(move || looking.look(&proof)).await;
         let (pause, why) = match looked {
@@ -167,15 +173,6 @@ impl ClusterControl {
         let read = LastRead::now(&self.state).map_err(told)?;
         let members = read.members.clone();
         *self.last_read.lock().unwrap_or_else(PoisonError::into_inner) = Some(read);
-        if !members.iter().any(|node| node.id == credentials.facts().node) {
-            // The server's connections to etcd may work for a while yet, and by them it could still change the
-            // records of a cluster that it has left.
-            tracing::error!(
-                "this server was removed from the cluster: it ends its service, and starts again to wait outside"
-            );
-            self.restart().notify_one();
-            return Ok(LOOK_EVERY);
-        }
         let now_unix_s = unix_now_s();
         let etcd = self.engine().members();
         let done = [

@@ -19,7 +19,8 @@
 //! | `undoing` | a founding that cannot go on is taken back |
 //! | `credentials`, `tls`, `renewal`, `alone` | the server's credentials, and their renewal, with the cluster and without |
 //! | `listener`, `asking` | the cluster's port, at both ends |
-//! | `waiting` | why a server that starts still waits for the cluster's state |
+//! | `waiting`, `unready` | why a server that starts still waits for the cluster's state; its API meanwhile |
+//! | `removal` | how a server that runs learns that it was removed |
 //! | `guesses` | how often a host may show tokens that are none |
 //! | `handing_on` | requests of the API that another server carries out |
 //! | `hearing` | the state of etcd's members, without waiting for long |
@@ -56,6 +57,7 @@ mod own_etcd;
 mod possessions;
 mod preflight;
 mod questions;
+mod removal;
 mod renewal;
 mod retreat;
 mod seat;
@@ -63,6 +65,7 @@ pub mod section;
 mod surroundings;
 mod tls;
 mod undoing;
+mod unready;
 mod unserved;
 mod view;
 mod waiting;
@@ -81,7 +84,8 @@ pub use own_etcd::{OwnAnswer, OwnMember};
 pub use renewal::renew_if_due;
 pub use surroundings::{ErrandRunner, OwnServer};
 pub use tls::ClusterTlsError;
-pub use waiting::{Waits, look as look_what_is_waited_for};
+pub use unready::Waiting;
+pub use waiting::Waits;
 
 #[cfg(test)]
 mod tests;

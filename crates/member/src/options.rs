@@ -1,6 +1,8 @@
 //! Options to start this server's member of etcd with, and addresses and certificates to ask etcd by.
 
 use crate::identity::Identity;
+use api::pem::FILE_BYTES_MAX;
+use api::regular;
 use etcd::process::{EtcdProcessOptions, EtcdStart, TlsFiles, has_data};
 use etcd::{EtcdOptions, TlsIdentity};
 use records::StateError;
@@ -24,7 +26,7 @@ impl OtherEtcd {
     /// A file cannot be read.
     pub(crate) fn options(&self, cluster: &str) -> Result<EtcdOptions, StateError> {
         let read = |path: &Path| {
-            std::fs::read(path).map_err(|error| {
+            regular::read(path, FILE_BYTES_MAX).map_err(|error| {
                 StateError::Open(format!("cluster.etcd: {} cannot be read: {error}", path.display()))
             })
         };

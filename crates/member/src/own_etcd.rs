@@ -14,8 +14,13 @@ use std::time::{Duration, Instant};
 
 /// Timeout of a member's answer: it takes milliseconds, also during an election.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+/// In etcd's reason if its log is shorter than it has acknowledged (raft's `commitTo`).
+const LOG_WENT_BACK: &str = "is out of range";
 /// Silence from which there is an issue: three questions, on a loaded machine.
 const TOLD_AFTER: Duration = Duration::from_secs(3);
+
+/// A member that answers this long after its last end ended for a reason that has passed.
+const RAN_WELL: Duration = Duration::from_secs(30);
 
 /// The state of this server's member of etcd, by its process and by its own answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +50,7 @@ pub(crate) struct OwnEtcd(Mutex<Watched>);
 struct Watched {
     has_answered: bool,
     silent: Option<Silence>,
+    ends: Option<Ends>,
     votes: Option<bool>,
     issue: Option<HealthIssue>,
 }
@@ -53,6 +59,15 @@ struct Watched {
 struct Silence {
     since: Instant,
     since_unix_s: u64,
+}
+
+/// Ends of the member's process, of which none was followed by a run of [`RAN_WELL`].
+struct Ends {
+    count: u32,
+    /// The reason of the last one.
+    why: String,
+    last: Instant,
+    is_over: bool,
 }
 
 /// Time and server of a check.
@@ -99,26 +114,56 @@ impl Watched {
             *self = Self::default();
             return;
         };
+        let process = self.with_ends(process, status.is_ok(), look.now);
         let is_silent = match (&process, &status) {
-            (EtcdProcessState::Running { .. }, Ok(status)) => {
-                (self.has_answered, self.votes) = (true, Some(status.leader.is_some() && !status.is_learner));
+            (EtcdProcessState::Running { .. }, Ok(_)) => {
+                self.has_answered = true;
                 false
             }
             (EtcdProcessState::Running { .. }, Err(_)) => self.has_answered,
             (EtcdProcessState::Restarting { .. }, _) => true,
             (EtcdProcessState::Removed | EtcdProcessState::Stopped, _) => false,
         };
+        match &status {
+            Ok(status) => self.votes = Some(status.leader.is_some() && !status.is_learner),
+            Err(_) if is_silent => self.votes = Some(false),
+            Err(_) => {}
+        }
         if !is_silent {
             (self.silent, self.issue) = (None, None);
             return;
         }
-        self.votes = Some(false);
         let Look { now, now_unix_s, .. } = *look;
         let silence = *self.silent.get_or_insert(Silence { since: look.asked_at, since_unix_s: now_unix_s });
         if now.saturating_duration_since(silence.since) >= TOLD_AFTER {
             let texts = texts(&process, look);
             let found = issue(Health::Warning, MEMBER_CODE, format!("server {}", look.server), texts);
             self.issue = Some(HealthIssue { since_unix_s: silence.since_unix_s, ..found });
+        }
+    }
+
+    /// Counts the ends of the process. One that ended again and again counts as ending while it runs for a moment: its issue stays the same.
+    fn with_ends(&mut self, process: EtcdProcessState, answers: bool, now: Instant) -> EtcdProcessState {
+        match (process, &mut self.ends) {
+            (EtcdProcessState::Restarting { why }, ends) => {
+                let known = ends.take();
+                let is_new = known.as_ref().is_none_or(|ends| ends.is_over);
+                let count = known.map_or(0, |ends| ends.count) + u32::from(is_new);
+                *ends = Some(Ends { count, why: why.clone(), last: now, is_over: false });
+                EtcdProcessState::Restarting { why }
+            }
+            (process @ EtcdProcessState::Running { .. }, Some(ends)) => {
+                ends.is_over = true;
+                let runs_well = answers && now.saturating_duration_since(ends.last) >= RAN_WELL;
+                if ends.count > 1 && !runs_well {
+                    return EtcdProcessState::Restarting { why: ends.why.clone() };
+                }
+                if runs_well {
+                    self.ends = None;
+                }
+                process
+            }
+            (process, _) => process,
         }
     }
 }
@@ -129,10 +174,16 @@ fn texts(process: &EtcdProcessState, look: &Look<'_>) -> [String; 3] {
     let (what, action) = match process {
         EtcdProcessState::Restarting { why } => (
             format!("etcd ends by itself on server '{server}', and is started again and again: {why}"),
-            format!(
-                "See etcd's last lines in the log of '{server}'. etcd cannot run if the file system of its data directory is \
-                 full: free space there, and the server starts etcd again by itself."
-            ),
+            match why.contains(LOG_WENT_BACK) {
+                true => format!(
+                    "etcd's data on '{server}' are older than the cluster's: an older image was put back, or the disk lost writes. Stop the \
+                     server, remove DATA/cluster/etcd there, and start it: etcd gets its data from the other members."
+                ),
+                false => format!(
+                    "See etcd's last lines in the log of '{server}'. etcd cannot run if the file system of its data directory is \
+                     full: free space there, and the server starts etcd again by itself."
+                ),
+            },
         ),
         EtcdProcessState::Running { pid }
             if (look.letter)(*pid).is_some_and(|letter| "Tt".contains(letter)) =>
@@ -213,5 +264,27 @@ mod tests {
         let ends = || EtcdProcessState::Restarting { why: "no space left on device".into() };
         let issue = told(&[(0, ends(), false), (5, ends(), false)], 'S').unwrap();
         assert!(issue.what.contains("no space left on device"), "{issue:?}");
+    }
+
+    #[test]
+    fn a_member_that_ends_again_and_again_is_one_issue_also_while_it_runs_for_a_moment() {
+        let why = "tocommit(57) is out of range [lastIndex(29)]".to_owned();
+        let ends = || EtcdProcessState::Restarting { why: why.clone() };
+        let mut looks = vec![(0, RUNS, false), (1, ends(), false), (2, RUNS, false), (3, ends(), false)];
+        looks.push((6, ends(), false));
+        let shown =
+            |looks: &[_]| told(looks, 'S').map(|issue| (issue.what, issue.action, issue.since_unix_s));
+        let issue = shown(&looks).unwrap();
+        assert!(issue.0.contains(&why) && issue.1.contains("remove DATA/cluster/etcd"), "{issue:?}");
+        for (second, process, answers) in
+            [(7, RUNS, false), (8, RUNS, true), (9, ends(), false), (39, RUNS, false)]
+        {
+            looks.push((second, process, answers));
+            assert_eq!(shown(&looks).as_ref(), Some(&issue), "{second}");
+        }
+        looks.push((40, RUNS, true));
+        assert_eq!(shown(&looks), None, "it runs well");
+        let once = [(0, RUNS, true), (1, ends(), false), (2, RUNS, true), (6, RUNS, true)];
+        assert_eq!(shown(&once), None, "one end is no issue");
     }
 }

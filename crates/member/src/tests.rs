@@ -36,6 +36,7 @@ use uuid::Uuid;
 
 mod founding;
 mod port;
+mod removal;
 mod seats;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -80,7 +81,7 @@ impl Engine for NoEngine {
         Ok(Vec::new())
     }
     fn own_member(&self) -> OwnMember {
-        OwnMember::Runs
+        OwnMember::Absent
     }
     fn end_member(&self) {}
     fn drop_member(&self, _: &MemberHealth) -> Result<(), String> {

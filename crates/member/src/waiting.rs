@@ -9,6 +9,8 @@ use crate::identity::Identity;
 use crate::tls;
 use crate::wire::{Ask, Tell};
 use records::clock::unix_now_s;
+use records::nodes::is_removed;
+use records::{State, StateError};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +51,18 @@ impl Waits {
                 missing.join(", ")
             ),
         }
+    }
+}
+
+/// Refuses to start a server that was removed. etcd may still answer it: its members have not read the list of revoked certificates yet, or somebody
+/// else runs it.
+///
+/// # Errors
+/// Those of the state, or [`StateError::Open`]: the server was removed.
+pub(crate) fn demand_not_removed(state: &State, identity: &Identity) -> Result<(), StateError> {
+    match is_removed(state, identity.facts.node)? {
+        true => Err(StateError::Open("this server was removed from the cluster".into())),
+        false => Ok(()),
     }
 }
 

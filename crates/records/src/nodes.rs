@@ -318,6 +318,15 @@ pub fn members(state: &(impl Typed + ?Sized)) -> Result<Vec<Stored<NodeRecord>>,
     Ok(all)
 }
 
+/// Whether a server's record says that it was removed.
+///
+/// # Errors
+/// Those of the state.
+pub fn is_removed(state: &(impl Typed + ?Sized), node: NodeId) -> Result<bool, StateError> {
+    let found = state.read::<NodeRecord>(&NodeRecord::id_of(node))?;
+    Ok(found.is_some_and(|found| !found.value.is_member()))
+}
+
 /// The member of that name, ignoring case.
 ///
 /// # Errors

@@ -1,6 +1,7 @@
 //! Reading files that an administrator names: settings, passwords, keys, certificates.
 //!
-//! Promises: a pipe, a device, a directory or a file that is too long is refused, and none of them holds the reader up.
+//! Promises: a pipe, a device, a directory or a file that is too long is refused, and none of them holds the reader up; only [`read_any`], for
+//! command lines, waits for a pipe.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -25,16 +26,37 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// Reads a regular file of text.
 ///
 /// # Errors
-/// As of [`open`] and of reading, or that it has more than `bytes_max` bytes or is no UTF-8.
+/// As of [`read`], or that it is no UTF-8.
 pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
-    let mut text = String::new();
-    if open(path)?.take(bytes_max + 1).read_to_string(&mut text)? as u64 > bytes_max {
+    let text = String::from_utf8(read(path, bytes_max)?);
+    text.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
+}
+
+/// Reads a regular file.
+///
+/// # Errors
+/// As of [`open`] and of reading, or that it has more than `bytes_max` bytes.
+pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    bounded(open(path)?, bytes_max)
+}
+
+/// Reads any file, such as a pipe that a shell makes of `<(COMMAND)`.
+///
+/// # Errors
+/// As of [`File::open`] and of reading, or that it has more than `bytes_max` bytes.
+pub fn read_any(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    bounded(File::open(path)?, bytes_max)
+}
+
+fn bounded(file: File, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if file.take(bytes_max + 1).read_to_end(&mut bytes)? as u64 > bytes_max {
         return Err(io::Error::new(
             io::ErrorKind::FileTooLarge,
             format!("it has more than {bytes_max} bytes"),
         ));
     }
-    Ok(text)
+    Ok(bytes)
 }
 
 #[cfg(test)]

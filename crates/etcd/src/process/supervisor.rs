@@ -20,6 +20,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 const RAN_WELL: Duration = Duration::from_secs(30);
 /// How often it is looked whether etcd ended.
 const LOOK: Duration = Duration::from_millis(100);
+/// Time for the last lines of its log after its end; a program of its own may hold the log open.
+const LAST_LINES: Duration = Duration::from_secs(1);
 /// Longer lines of its log are cut.
 const LINE_BYTES_MAX: u64 = 16 << 10;
 
@@ -79,9 +81,40 @@ struct Supervised {
 /// Findings in etcd's log.
 #[derive(Default)]
 struct Heard {
-    /// The last line that is an error.
+    /// The last error, or the reason of etcd's end.
     error: String,
+    /// `error` is the reason of the end: a trace of the program's threads comes behind it.
+    is_final: bool,
     was_removed: bool,
+}
+
+impl Heard {
+    /// Takes a line of the log.
+    fn note(&mut self, line: &str) {
+        self.was_removed |= line.contains("the member has been permanently removed from the cluster");
+        if self.is_final {
+            return;
+        }
+        let ends = ["\"level\":\"fatal\"", "\"level\":\"panic\""].iter().any(|level| line.contains(level));
+        self.is_final = ends || ["panic: ", "fatal error: "].iter().any(|start| line.starts_with(start));
+        if self.is_final
+            || line.contains("\"level\":\"error\"")
+            || !(line.is_empty() || line.starts_with('{'))
+        {
+            self.error = in_words(line);
+        }
+    }
+}
+
+/// A line of the log for people: message and error of a JSON object, any other line as it is.
+fn in_words(line: &str) -> String {
+    let parsed = serde_json::from_str::<serde_json::Value>(line).unwrap_or_default();
+    let text = |key: &str| parsed.get(key).and_then(serde_json::Value::as_str);
+    match (text("msg"), text("error")) {
+        (Some(message), Some(error)) => format!("{message}: {error}"),
+        (Some(message), None) => message.to_owned(),
+        _ => line.to_owned(),
+    }
 }
 
 impl Supervised {
@@ -126,7 +159,8 @@ impl Supervised {
         }
     }
 
-    fn spawn(&self) -> io::Result<Child> {
+    /// Returns the program and the thread that hears its log.
+    fn spawn(&self) -> io::Result<(Child, Option<JoinHandle<()>>)> {
         let mut command = command(&self.program);
         command.args(&self.arguments).stdout(Stdio::null()).stderr(Stdio::piped());
         sys::die_with_parent(&mut command);
@@ -134,16 +168,19 @@ impl Supervised {
         bound_descriptors(&child);
         self.set(EtcdProcessState::Running { pid: child.id() });
         tracing::debug!(pid = child.id(), "etcd is started");
+        let mut hearing = None;
         if let Some(log) = child.stderr.take() {
             let heard = self.last_error.clone();
+            *self.heard() = Heard::default();
             // Ends with etcd, which holds the other end.
-            std::thread::Builder::new().name("etcd-log".into()).spawn(move || hear(log, &heard))?;
+            let thread = std::thread::Builder::new().name("etcd-log".into());
+            hearing = Some(thread.spawn(move || hear(log, &heard))?);
         }
-        Ok(child)
+        Ok((child, hearing))
     }
 
     /// Waits for etcd's end, and says why; `None` if the supervisor stopped it.
-    fn attend(&self, mut child: Child) -> Option<String> {
+    fn attend(&self, (mut child, hearing): (Child, Option<JoinHandle<()>>)) -> Option<String> {
         loop {
             match self.stopped.recv_timeout(LOOK) {
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
@@ -159,6 +196,12 @@ impl Supervised {
             match child.try_wait() {
                 Ok(None) => {}
                 Ok(Some(status)) => {
+                    let until = Instant::now() + LAST_LINES;
+                    while hearing.as_ref().is_some_and(|thread| !thread.is_finished())
+                        && Instant::now() < until
+                    {
+                        std::thread::sleep(LOOK / 10);
+                    }
                     let error = self.heard().error.clone();
                     return Some(if error.is_empty() {
                         status.to_string()
@@ -215,11 +258,33 @@ fn hear(log: impl Read, heard: &Mutex<Heard>) {
         let text = String::from_utf8_lossy(&line);
         let text = text.trim_end();
         tracing::debug!(target: "etcd", "{text}");
-        let is_error = ["\"level\":\"error\"", "\"level\":\"fatal\"", "\"level\":\"panic\""];
-        let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
-        if is_error.iter().any(|level| text.contains(level)) || !text.starts_with('{') {
-            heard.error = text.to_owned();
-        }
-        heard.was_removed |= text.contains("the member has been permanently removed from the cluster");
+        heard.lock().unwrap_or_else(PoisonError::into_inner).note(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heard(log: &str) -> Heard {
+        let heard = Mutex::default();
+        hear(log.as_bytes(), &heard);
+        heard.into_inner().unwrap()
+    }
+
+    #[test]
+    fn the_reason_of_the_end_is_kept_and_not_the_trace_behind_it() {
+        let why =
+            "tocommit(57) is out of range [lastIndex(29)]. Was the raft log corrupted, truncated, or lost?";
+        let trace = "\ngoroutine 163 [running]:\ngo.uber.org/zap/zapcore.(*CheckedEntry).Write()\n\tgo.etcd.io/etcd/raft/node.go:242 +0x24a\n";
+        let error = "{\"level\":\"error\",\"msg\":\"a peer\",\"error\":\"is away\"}\n";
+        assert_eq!(heard(error).error, "a peer: is away");
+        let panic = format!("{{\"level\":\"panic\",\"msg\":\"{why}\"}}\npanic: {why}\n");
+        let old = format!("panic: {why}\n");
+        let found = heard(&[error, &panic, trace].concat());
+        assert_eq!(found.error, why);
+        assert_eq!(heard(&[error, &old, trace].concat()).error, format!("panic: {why}"));
+        assert_eq!(heard("{\"level\":\"info\",\"msg\":\"started\"}\n").error, "");
+        assert_eq!(heard("listen: no permission\n\n").error, "listen: no permission");
     }
 }

@@ -90,6 +90,20 @@ impl Bench {
 }
 
 #[test]
+fn a_rack_or_chassis_has_the_name_of_a_fault_domain() {
+    for domain in [" r1", "r\u{200B}1", "..", &"r".repeat(65)] {
+        for is_rack in [true, false] {
+            let mut applicant = applicant(2, "C");
+            *(if is_rack { &mut applicant.rack } else { &mut applicant.chassis }) = domain.to_owned();
+            let refused = check_form(&applicant).unwrap_err();
+            assert!(refused.to_string().contains("is not a name for a fault domain"), "{refused}");
+        }
+    }
+    let applicant = Applicant { rack: "rack 1".into(), chassis: "r".repeat(64), ..applicant(2, "C") };
+    check_form(&applicant).unwrap();
+}
+
+#[test]
 fn servers_get_numbers_that_are_never_given_again() {
     let bench = Bench::new();
     assert_eq!(bench.join(2).unwrap().node.id, NodeId(2));

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Prints its version, and does not run: as on a full disk, or without permission.
-const ENDS: &str =
+pub(super) const ENDS: &str =
     r#"if [ "$1" = --version ]; then echo "etcd Version: 3.4.23"; else echo no space >&2; exit 1; fi"#;
 pub(super) const RUNS: &str = r#"exec etcd "$@""#;
 
@@ -106,7 +106,7 @@ pub(super) fn has_etcd() -> bool {
 }
 
 /// A cluster C in an etcd of its own, and a server that names that etcd as one which somebody else runs.
-async fn with_anothers_etcd() -> (Founder, State, Arc<dyn Engine>, Founder) {
+pub(super) async fn with_anothers_etcd() -> (Founder, State, Arc<dyn Engine>, Founder) {
     let first = Founder::new(RUNS);
     let (state, engine) = first.open().unwrap();
     let control = first.control(&state, engine);

@@ -167,26 +167,3 @@ async fn a_server_that_answers_nothing_is_told_of_no_change_and_one_that_dies_ma
     let message = sent.unwrap_err().message;
     assert!(message.contains("not known") && message.contains("went down"), "{message}");
 }
-
-#[tokio::test]
-async fn a_server_that_is_removed_while_it_runs_ends_its_service() {
-    let (first, second) = (Server::new("node-1"), Server::new("node-2"));
-    let control = first.found("C").await;
-    let token = control.new_token().await.unwrap().token;
-    join(&second, &token).await.unwrap();
-    let second = Server { state: first.state.clone(), key: first.key.clone(), ..second };
-    let other = second.start();
-    let restart = other.restart();
-    let keeping = tokio::spawn(keep(other.clone()));
-    let begun = async {
-        while other.last_read().is_none() {
-            tokio::time::sleep(Duration::from_millis(5)).await
-        }
-    };
-    tokio::time::timeout(PATIENCE, begun).await.expect("it looks");
-    let moment = Duration::from_millis(50);
-    assert!(tokio::time::timeout(moment, restart.notified()).await.is_err(), "it is a member");
-    control.remove_node("node-2".into()).await.unwrap();
-    tokio::time::timeout(Duration::from_secs(60), restart.notified()).await.expect("it ends its service");
-    keeping.abort();
-}

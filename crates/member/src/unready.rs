@@ -3,9 +3,9 @@
 //! Promises: answers only once the wait has lasted, so as not to disturb an ordinary start; one request at a
 //! time, each within a second, of bounded size. Needs no token, as it reveals only what `/healthz` does.
 
-use crate::service_manager::leave_address;
+use crate::identity::Identity;
+use crate::waiting::look;
 use api::{ADDRESS_FILE, ApiError, ErrorKind};
-use member::Identity;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -21,11 +21,14 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(50);
 /// Timeout of a client's request, and of taking the answer.
 const CLIENT_TIME: Duration = Duration::from_secs(1);
+/// Writes the API's address into a file.
+type LeaveAddress = fn(&Path, SocketAddr) -> io::Result<()>;
+
 /// Bytes of a request that are read.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 
 /// Answers until it is dropped.
-pub(crate) struct Waiting {
+pub struct Waiting {
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -34,16 +37,17 @@ struct Answering {
     listener: TcpListener,
     identity: Identity,
     address_file: PathBuf,
+    leave_address: LeaveAddress,
     ended: Arc<AtomicBool>,
 }
 
 impl Waiting {
-    /// `None`: a single server waits for nobody.
-    pub(crate) fn begin(listener: &TcpListener, data: &Path) -> Option<Self> {
+    /// Begins to answer on the API's socket. `None`: a single server waits for nobody.
+    pub fn begin(listener: &TcpListener, data: &Path, leave_address: LeaveAddress) -> Option<Self> {
         let identity = Identity::open(data).ok()??;
         let listener = listener.try_clone().ok()?;
         let (ended, address_file) = (Arc::new(AtomicBool::new(false)), data.join(ADDRESS_FILE));
-        let answering = Answering { listener, identity, address_file, ended: ended.clone() };
+        let answering = Answering { listener, identity, address_file, leave_address, ended: ended.clone() };
         let thread = std::thread::Builder::new().name("waiting".into());
         let thread = thread.spawn(move || {
             if let Err(error) = answering.run() {
@@ -79,14 +83,14 @@ impl Answering {
         }
         let address: SocketAddr = self.listener.local_addr()?;
         self.listener.set_nonblocking(true)?;
-        leave_address(&self.address_file, address)?;
+        (self.leave_address)(&self.address_file, address)?;
         let mut looked: Option<(Instant, String)> = None;
         while !self.has_ended() {
             match self.listener.accept() {
                 Ok((client, _)) => {
                     let is_due = looked.as_ref().is_none_or(|(at, _)| at.elapsed() >= LOOK_EVERY);
                     if is_due {
-                        let waits = member::look_what_is_waited_for(&self.identity);
+                        let waits = look(&self.identity);
                         looked = Some((Instant::now(), waits.in_words(&self.identity)));
                     }
                     let why = looked.as_ref().map_or("", |(_, why)| why);
