@@ -20,6 +20,7 @@ for try in first second third; do
     start_server || { not_ok "starts with the old state for the $try time"; summary; }
     refuses "nothing is served the $try time" BAD_NETWORK_NAME smb "get kept back"
     check "health says why the $try time" bash -c "'$CENOTE' --data data health | grep 'carries newer records'"
+    refuses "... and advises nothing else the $try time" "" bash -c "'$CENOTE' --data data health | grep -E 'Bring|disk retire|can be read'"
     sleep 6
     kill_server
 done

@@ -38,18 +38,26 @@ struct Refusal {
     why: String,
     /// Whether the disk's data are damaged for good: it answers, but contradicts itself.
     is_damaged: bool,
+    /// Whether the pool's records on a disk are newer than this server's.
+    is_ahead: bool,
+}
+
+impl Refusal {
+    fn ahead(why: String) -> Self {
+        Self { why, is_damaged: false, is_ahead: true }
+    }
 }
 
 impl From<String> for Refusal {
     fn from(why: String) -> Self {
-        Self { why, is_damaged: false }
+        Self { why, is_damaged: false, is_ahead: false }
     }
 }
 
 impl From<OpenError> for Refusal {
     fn from(error: OpenError) -> Self {
         let is_damaged = matches!(error, OpenError::Damaged { .. } | OpenError::JournalDamaged { .. });
-        Self { why: error.to_string(), is_damaged }
+        Self { why: error.to_string(), is_damaged, is_ahead: false }
     }
 }
 
@@ -93,7 +101,7 @@ impl DiskOpener {
         let result = match result {
             Ok(opened) => {
                 let refused = self.refuse_newer_records(&record, opened.0.records()).await;
-                refused.map(|()| opened).map_err(Refusal::from)
+                refused.map(|()| opened)
             }
             failed => failed,
         };
@@ -150,14 +158,14 @@ impl DiskOpener {
     /// longer are, on the pool's other disks neither. Unless a volume is served already, the pool is not
     /// used from then on: a disk with old data could be served as the newest, and the newest data be
     /// overwritten.
-    async fn refuse_newer_records(&self, record: &DiskRecord, carried: &[u8]) -> Result<(), String> {
+    async fn refuse_newer_records(&self, record: &DiskRecord, carried: &[u8]) -> Result<(), Refusal> {
         let (disk, pool) = (record.id, record.pool);
         let Ok(carried) = PoolImage::parse(carried) else { return Ok(()) };
         let was_here = self.disks.slots().get(&disk).is_some_and(|slot| slot.was_here);
         let own = self.tasks.blocking(self.kept.own(pool, was_here)).await.flatten();
-        let own = own.ok_or("what the state says of its pool cannot be read")?;
+        let own = own.ok_or_else(|| "what the state says of its pool cannot be read".to_owned())?;
         if !carried.is_ahead_of(&own) {
-            return self.pools.why_superseded(pool).map_or(Ok(()), Err);
+            return self.pools.why_superseded(pool).map_or(Ok(()), |why| Err(Refusal::ahead(why)));
         }
         let name = own.records::<PoolRecord>().ok().and_then(|records| Some(records.first()?.name.clone()));
         let why = format!(
@@ -172,7 +180,7 @@ impl DiskOpener {
             self.pools.supersede(pool, &why);
             self.disks.close_all_of(pool, &why, &self.pools, self.tasks.now());
         }
-        Err(why)
+        Err(Refusal::ahead(why))
     }
 
     fn note(&self, record: &DiskRecord, result: Result<Opened, Refusal>) {
@@ -187,15 +195,15 @@ impl DiskOpener {
                 }
                 tracing::info!(disk = %record.id, path = record.path, "disk opened");
                 slot.why.clear();
-                slot.is_damaged = false;
+                (slot.is_damaged, slot.is_ahead) = (false, false);
                 slot.record.path.clone_from(&record.path);
                 slot.fault = DiskState::Missing;
                 slot.was_here = true;
                 slot.change(Condition::Present(store), self.tasks.unix_seconds());
                 self.disks.note_arrival();
             }
-            Err(Refusal { why, is_damaged }) => {
-                slot.is_damaged = is_damaged;
+            Err(Refusal { why, is_damaged, is_ahead }) => {
+                (slot.is_damaged, slot.is_ahead) = (is_damaged, is_ahead);
                 if is_damaged {
                     // The disk is here, so nobody will bring it back whole: rebuild its chunks on others at
                     // once.

@@ -55,6 +55,8 @@ pub struct DiskSlot {
     pub fault: DiskState,
     /// The disk is there, and its contents contradict each other: see `Refusal` of the opening.
     pub is_damaged: bool,
+    /// The disk's records are newer than this server's, so that none of the pool's disks can be trusted to be the newest.
+    pub is_ahead: bool,
     /// State and path as the cluster state has them.
     pub recorded: (DiskState, String),
     /// A task works on the disk's record.
@@ -93,6 +95,7 @@ impl DiskSlot {
             since_unix_s: unix_s,
             fault: DiskState::Missing,
             is_damaged: false,
+            is_ahead: false,
             busy: false,
             was_here: false,
             table: TableState::default(),

@@ -216,7 +216,7 @@ impl Disks {
         let mut present = Vec::new();
         for (&id, slot) in self.slots.borrow_mut().iter_mut().filter(|(_, slot)| slot.record.pool == pool) {
             if slot.store().is_some() {
-                slot.why = why.to_owned();
+                (slot.why, slot.is_ahead) = (why.to_owned(), true);
                 slot.condition = Condition::Absent { retry_at: slot.openings.broke(now) };
                 present.push(id);
             }

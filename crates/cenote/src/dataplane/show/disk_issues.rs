@@ -307,6 +307,10 @@ pub(super) fn promise_beyond(slot: &DiskSlot, beyond: &[Beyond]) -> Option<Healt
     })
 }
 
+/// The remedy if disks have newer records of their pool than the server.
+pub(super) const IMPORT_ANEW: &str = "Stop the server, move state.redb in its data directory away, start it, and import the pool \
+     (`cenote pool import`). Retire and replace none of the pool's disks.";
+
 /// Reports why a disk cannot be used.
 pub(super) fn lost_disk(slot: &DiskSlot) -> HealthIssue {
     HealthIssue {
@@ -319,10 +323,18 @@ pub(super) fn lost_disk(slot: &DiskSlot) -> HealthIssue {
         },
         server: None,
         what: format!("{} cannot be used: {}", slot.record.path, slot.why),
-        meaning:
-            "Data with copies on other disks can be read and written; this disk misses the writes meanwhile."
-                .to_owned(),
-        action: if slot.is_damaged {
+        meaning: match slot.is_ahead {
+            true => {
+                "An old copy could be taken for the newest data, so the disk is not used. Nothing on it is changed meanwhile."
+            }
+            false => {
+                "Data with copies on other disks can be read and written; this disk misses the writes meanwhile."
+            }
+        }
+        .to_owned(),
+        action: if slot.is_ahead {
+            IMPORT_ANEW.to_owned()
+        } else if slot.is_damaged {
             format!(
                 "The server copies its data to the pool's other disks, as far as there is space: see `cenote job list`. Then \
                  replace the disk: `cenote disk replace {}`.",
@@ -391,6 +403,19 @@ mod tests {
         assert!(lost_disk(&slot).action.contains("Bring the disk back at /dev/sdq1"));
         slot.is_damaged = true;
         assert!(lost_disk(&slot).action.contains("cenote disk replace"));
+    }
+
+    #[test]
+    fn a_disk_that_is_ahead_of_the_state_is_neither_brought_back_nor_retired() {
+        let mut slot = slot();
+        (slot.is_ahead, slot.why) = (true, "it carries newer records".to_owned());
+        let issue = lost_disk(&slot);
+        assert!(
+            issue.what.contains("newer records") && issue.action.contains("cenote pool import"),
+            "{issue:?}"
+        );
+        assert!(!issue.action.contains("disk retire") && !issue.action.contains("Bring"), "{issue:?}");
+        assert!(!issue.meaning.contains("can be read and written"), "{issue:?}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Volumes as the control plane is shown them.
 
+use super::disk_issues::IMPORT_ANEW;
 use super::volume_issues::{
     degraded_volume, detached_volume, full_volume, lost_blocks, read_only_volume, unreached_volume,
     unwritten_changes,
@@ -169,7 +170,11 @@ fn add_issues(
 ) {
     let Looked { record, copies, read_only, statistics, .. } = looked;
     if let Some(why) = &entry.failure {
-        issues.push(detached_volume(record, why));
+        let issue = detached_volume(record, why);
+        issues.push(match node.pools.why_superseded(record.pool) {
+            Some(_) => HealthIssue { action: IMPORT_ANEW.to_owned(), ..issue },
+            None => issue,
+        });
     } else if !looked.is_served && !looked.is_elsewhere {
         issues.push(waiting_volume(record, &node.disks, &node.neighbours));
     } else if let (Some(lasts), Some(owner)) = (looked.unreached_for, record.owner) {
