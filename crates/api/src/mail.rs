@@ -33,6 +33,8 @@ use zeroize::Zeroizing;
 
 /// The time for a mail: from the connection to the server's last answer.
 pub const DELIVERED_WITHIN: Duration = Duration::from_secs(30);
+/// The time for the farewell, whose outcome does not count.
+const FAREWELL_WITHIN: Duration = Duration::from_secs(1);
 /// Bytes that the server may send, its certificates included.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 /// Bytes of a password's file.
@@ -123,10 +125,15 @@ fn mailbox(text: &str) -> Result<Mailbox, String> {
 pub async fn send(mail: &Mail, letter: &str) -> Result<(), String> {
     let limit = mail.delivered_within;
     let delivered = tokio::time::timeout(limit, deliver(mail, letter)).await;
-    delivered.unwrap_or_else(|_| Err(format!("the mail was not taken within {} s", limit.as_secs_f32())))
+    let delivered =
+        delivered.unwrap_or_else(|_| Err(format!("the mail was not taken within {} s", limit.as_secs_f32())));
+    // The mail was taken: one that counted as lost for want of a farewell would be sent again.
+    let _ = tokio::time::timeout(FAREWELL_WITHIN, delivered?.quit()).await;
+    Ok(())
 }
 
-async fn deliver(mail: &Mail, letter: &str) -> Result<(), String> {
+/// Returns the connection to the server that took the mail.
+async fn deliver(mail: &Mail, letter: &str) -> Result<AsyncSmtpConnection, String> {
     let told = |error: lettre::transport::smtp::Error| error.to_string();
     let message = message(mail, letter)?;
     // The files may be on a file system that hangs.
@@ -160,9 +167,7 @@ async fn deliver(mail: &Mail, letter: &str) -> Result<(), String> {
         connection.auth(&[Mechanism::Plain, Mechanism::Login], &credentials).await.map_err(told)?;
     }
     connection.send(message.envelope(), &message.formatted()).await.map_err(told)?;
-    // The mail was taken, whatever becomes of the farewell.
-    let _ = connection.quit().await;
-    Ok(())
+    Ok(connection)
 }
 
 fn message(mail: &Mail, letter: &str) -> Result<Message, String> {

@@ -23,9 +23,10 @@ fn certificate(name: &str) -> (String, Arc<ServerConfig>) {
 struct Script {
     offers: &'static str,
     login: &'static str,
+    farewell: Option<&'static str>,
 }
 
-const LETS_IN: Script = Script { offers: "STARTTLS", login: "235 come in" };
+const LETS_IN: Script = Script { offers: "STARTTLS", login: "235 come in", farewell: Some("221 bye") };
 
 /// Talks SMTP until the client goes or begins TLS; answers the lines it got.
 fn converse(stream: &mut (impl Read + std::io::Write), greets: bool, script: Script) -> Vec<String> {
@@ -50,7 +51,10 @@ fn converse(stream: &mut (impl Read + std::io::Write), greets: bool, script: Scr
             "STARTTLS" => "220 go on".to_owned(),
             "AUTH" => script.login.to_owned(),
             "DATA" => "354 the text".to_owned(),
-            "QUIT" => "221 bye".to_owned(),
+            "QUIT" => match script.farewell {
+                Some(farewell) => farewell.to_owned(),
+                None => return lines,
+            },
             _ => "250 ok".to_owned(),
         };
         in_text = line == "DATA" || in_text && line != ".";
@@ -165,6 +169,25 @@ async fn a_login_that_is_refused_is_told_without_the_password() {
 }
 
 #[tokio::test]
+async fn a_mail_that_was_taken_is_delivered_also_if_the_farewell_is_not_answered() {
+    let (pem, _) = certificate("localhost");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let heard = converse(&mut stream, true, Script { farewell: None, ..LETS_IN });
+        // It holds the connection until the client gives it up.
+        while stream.read(&mut [0; 64]).is_ok_and(|bytes| bytes > 0) {}
+        heard
+    });
+    let mail = Files::new(&pem, 0o600).mail(address);
+    let mail = Mail { protection: Protection::None, login: None, ..mail };
+    send(&Mail { delivered_within: Duration::from_secs(10), ..mail }, "subject\ntext").await.unwrap();
+    let heard = tokio::task::spawn_blocking(|| server.join().unwrap());
+    assert_eq!(heard.await.unwrap().last().unwrap(), "QUIT");
+}
+
+#[tokio::test]
 async fn a_server_that_never_answers_is_left_after_its_time() {
     let (pem, _) = certificate("localhost");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -213,13 +236,11 @@ async fn answers_that_come_before_tls_are_not_the_proven_servers() {
         BufReader::with_capacity(1, &mut stream).read_line(&mut line).unwrap();
         stream.write_all(b"250-test\r\n250 STARTTLS\r\n").unwrap();
         BufReader::with_capacity(1, &mut stream).read_line(&mut line).unwrap();
-        let injected =
-            "250-x\r\n250 AUTH PLAIN\r\n235 ok\r\n250 ok\r\n250 ok\r\n250 ok\r\n354 go\r\n250 taken\r\n";
+        let injected = "250-x\r\n250 AUTH PLAIN\r\n235 ok\r\n250 ok\r\n250 ok\r\n250 ok\r\n354 go\r\n250 taken\r\n221 bye\r\n";
         stream.write_all(format!("220 go\r\n{injected}").as_bytes()).unwrap();
-        // It proves its name, and answers nothing.
+        // It proves its name, and answers nothing to all that it is asked.
         let mut stream = StreamOwned::new(ServerConnection::new(tls).unwrap(), stream);
-        let _ = stream.read(&mut [0; 4096]);
-        let _ = stream.read(&mut [0; 4096]);
+        while stream.read(&mut [0; 4096]).is_ok_and(|bytes| bytes > 0) {}
     });
     let files = Files::new(&pem, 0o600);
     let mail = Mail { delivered_within: Duration::from_secs(5), ..files.mail(address) };
