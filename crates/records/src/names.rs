@@ -165,7 +165,7 @@ fn shown(name: &str) -> String {
 
 /// Whether a character leaves no mark of its own: controls; spaces other than the ordinary one; what Unicode lets a display ignore
 /// (`Default_Ignorable_Code_Point`), those that turn the direction of text among them; separators of lines; the empty braille pattern.
-fn is_unseen(character: char) -> bool {
+pub fn is_unseen(character: char) -> bool {
     character.is_control()
         || (character.is_whitespace() && character != ' ')
         || matches!(
