@@ -2,10 +2,11 @@
 //!
 //! Promises: a stream with changes is on its way to the virtual disk [`DIRTY_DELAY`] after the first of
 //! them. A stream that finds no free job starts as soon as one ends. After a failure the pauses grow,
-//! and the failure is reported until everything is written.
+//! and the failure is reported until everything is written. While the failure is a lack of space, only
+//! the streams that met it wait: others may need none.
 
 use ::types::Monotonic;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::fs::types::FsError;
@@ -29,13 +30,15 @@ pub struct Overdue {
 
 /// Streams with something to be written back or published.
 ///
-/// Each is listed once: either in `queue`, which is in the order of their oldest changes, or in `overdue`. A stream that is taken out of
-/// both has to be marked again, or to be unlisted.
+/// Each is listed once: in `queue`, which is in the order of their oldest changes, in `overdue`, or in `held`. A stream that is taken out of
+/// all has to be marked again, or to be unlisted.
 #[derive(Debug, Default)]
 pub struct Due {
     listed: BTreeSet<usize>,
     queue: VecDeque<(Monotonic, usize)>,
     overdue: VecDeque<Overdue>,
+    /// Streams whose data found no space, with the time of the failure: they wait for the next try.
+    held: BTreeMap<usize, Monotonic>,
 }
 
 impl Due {
@@ -52,6 +55,31 @@ impl Due {
         if self.listed.remove(&slot) {
             self.queue.retain(|&(_, other)| other != slot);
             self.overdue.retain(|other| other.slot != slot);
+            self.held.remove(&slot);
+        }
+    }
+
+    /// Sets a stream aside until [`Due::release_held`]: its data finds no space.
+    pub fn hold(&mut self, slot: usize, since: Monotonic) {
+        self.forget(slot);
+        self.listed.insert(slot);
+        self.held.insert(slot, since);
+    }
+
+    /// Whether the stream is set aside.
+    pub fn is_held(&self, slot: usize) -> bool {
+        self.held.contains_key(&slot)
+    }
+
+    /// Streams that are set aside.
+    pub fn held(&self) -> impl Iterator<Item = usize> {
+        self.held.keys().copied()
+    }
+
+    /// Lists the streams that were set aside as due.
+    pub fn release_held(&mut self) {
+        for (slot, since) in std::mem::take(&mut self.held) {
+            self.overdue.push_back(Overdue { slot, from: 0, since });
         }
     }
 
@@ -153,6 +181,11 @@ impl Trouble {
     /// The error, and since when there is one.
     pub fn current(&self) -> Option<(&FsError, Monotonic)> {
         self.failure.as_ref().map(|failure| (&failure.error, failure.since))
+    }
+
+    /// Whether data was refused for lack of space.
+    pub fn lacks_space(&self) -> bool {
+        matches!(self.current(), Some((FsError::NoSpace, _)))
     }
 
     /// When write-back is tried again, if it waits for that.

@@ -31,6 +31,11 @@ impl Mapped {
     pub fn is_written(&self) -> bool {
         self.extent.is_some_and(|extent| !extent.unwritten)
     }
+
+    /// Whether the stream alone has written these blocks, so that they may be overwritten.
+    pub fn is_owned(&self) -> bool {
+        self.extent.is_some_and(|extent| !extent.shared && !extent.unwritten)
+    }
 }
 
 /// An extent cut to some of its blocks.

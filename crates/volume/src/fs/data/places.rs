@@ -58,8 +58,7 @@ pub enum Span {
 
 /// Divides a job's range into spans. `room`: blocks that nobody else may come to need; `alone`: no other data waits to be stored.
 pub fn spans(mapping: &[Mapped], room: u64, alone: bool) -> Vec<Span> {
-    let owned = |part: &Mapped| part.extent.is_some_and(|extent| !extent.shared && !extent.unwritten);
-    let owned_blocks: u64 = mapping.iter().filter(|part| owned(part)).map(|part| part.blocks).sum();
+    let owned_blocks: u64 = mapping.iter().filter(|part| part.is_owned()).map(|part| part.blocks).sum();
     let others: u64 =
         mapping.iter().filter(|part| part.extent.is_none_or(|e| e.shared)).map(|p| p.blocks).sum();
     let journaled_max = if alone { OVERWRITE_BLOCKS_MAX } else { REDIRECTED_BLOCKS_LEAST - 1 };
@@ -69,7 +68,7 @@ pub fn spans(mapping: &[Mapped], room: u64, alone: bool) -> Vec<Span> {
     let mut homeless: Option<(u64, u64)> = None;
     for part in mapping {
         match part.extent {
-            Some(extent) if extent.unwritten || (owned(part) && in_place) => {
+            Some(extent) if extent.unwritten || (part.is_owned() && in_place) => {
                 spans.extend(homeless.take().map(|(start, end)| Span::Homeless(start, end)));
                 let place = if extent.unwritten { Place::Unwritten } else { Place::Owned };
                 let run = BlockRun { lba: extent.lba, blocks: extent.blocks };

@@ -68,7 +68,7 @@ impl Settlings {
         while let Some(slot) = unsettled(streams, writeback, Some(&settling)) {
             let Some(stream) = streams.get(slot) else { break };
             if stream.segments.has_dirty_until(0, u64::MAX, settling.sequence) {
-                may_store(writeback, base)?;
+                may_store(slot, streams, writeback, base)?;
                 writeback.start_jobs(slot, (0, u64::MAX), u64::MAX, streams, base);
             } else if !writeback.is_storing_until(stream, settling.sequence) {
                 // Nothing of that time is left to be stored but the end.
@@ -88,15 +88,17 @@ impl Settlings {
     }
 }
 
-/// Whether data may be written because somebody needs it to be: while writes fail, write-back tries again by itself.
+/// Whether a stream's data may be written because somebody needs it to be: while writes fail, write-back tries again by itself.
+/// A stream that is not set aside does not wait for the space that others lack.
 ///
 /// # Errors
 /// `Miss` while writes fail, the failure after [`PATIENCE`]; `ReadOnly` at once: that seldom passes.
-pub fn may_store(writeback: &Writeback, base: &Base) -> Result<(), FsError> {
+pub fn may_store(slot: usize, streams: &Streams, writeback: &Writeback, base: &Base) -> Result<(), FsError> {
     if let Some((damage, _)) = base.checkpointer.read_only() {
         return Err(damage);
     }
-    match writeback.failure().or_else(|| base.trouble()) {
+    let is_others = writeback.lacks_space() && !streams.due.is_held(slot);
+    match writeback.failure().filter(|_| !is_others).or_else(|| base.trouble()) {
         None => Ok(()),
         Some((error, since)) if base.agenda.now.since(since) >= PATIENCE => Err(error.clone()),
         Some(_) => Err(FsError::Miss),

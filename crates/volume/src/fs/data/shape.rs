@@ -497,7 +497,7 @@ impl Editor<'_> {
     fn store_now(&mut self, slot: usize, from: u64, to: u64) -> Result<(), FsError> {
         let Some(stream) = self.streams.stream(slot) else { return Err(FsError::NotFound) };
         if from < to && stream.segments.has_unstored(from, to) {
-            may_store(self.writeback, self.base)?;
+            may_store(slot, self.streams, self.writeback, self.base)?;
             self.writeback.start_jobs(slot, (from, to), u64::MAX, self.streams, self.base);
             self.base.agenda.again = true;
             return Err(FsError::Miss);

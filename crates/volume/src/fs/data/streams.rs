@@ -373,6 +373,11 @@ impl Streams {
         if stream.jobs.overlaps(from, to) { Err(FsError::Miss) } else { Ok(()) }
     }
 
+    /// Dirty blocks of streams that are set aside because their data finds no space.
+    pub fn held_blocks(&self) -> u64 {
+        self.due.held().filter_map(|slot| self.get(slot)).map(|stream| stream.dirty_blocks).sum()
+    }
+
     /// Notes that something of the stream waits to be written back or published.
     pub fn mark_dirty(&mut self, slot: usize) {
         self.due.mark(slot, self.now);

@@ -46,13 +46,7 @@ impl Editor<'_> {
         if end > STREAM_BYTES_MAX {
             return Err(FsError::TooLarge);
         }
-        if self.unstored().blocks * BLOCK >= self.writeback.dirty_bytes_max(self.base) {
-            if let Some((error, _)) = self.writeback.failure() {
-                return Err(error.clone());
-            }
-            self.writeback.pressure = true;
-            return Err(FsError::Miss);
-        }
+        self.wait_for_memory(id, (offset / BLOCK, end.div_ceil(BLOCK)))?;
         self.clear_behind_end(slot, end)?;
         self.load_last_block(slot, offset)?;
         let (from, to) = (offset / BLOCK, end.div_ceil(BLOCK));
@@ -95,6 +89,42 @@ impl Editor<'_> {
         self.promise_growth(slot, charged);
         self.writeback.write_growth_back(slot, self.streams, self.base);
         Ok(slot)
+    }
+
+    /// Demands that memory has room for blocks that become dirty. Streams whose data finds no space keep what they have
+    /// there for long: blocks that are overwritten in place do not wait for them.
+    ///
+    /// # Errors
+    /// `Miss` until there is room; why nothing is written back.
+    fn wait_for_memory(&mut self, id: StreamId, (from, to): (u64, u64)) -> Result<(), FsError> {
+        let unstored = self.unstored().blocks;
+        let most = self.writeback.dirty_bytes_max(self.base);
+        if unstored * BLOCK < most {
+            return Ok(());
+        }
+        if let Some((error, _)) = self.writeback.failure() {
+            if *error != FsError::NoSpace {
+                return Err(error.clone());
+            }
+            if self.blocks_needed(id, from, to)? > 0 {
+                return Err(FsError::NoSpace);
+            }
+            if (unstored - self.streams.held_blocks()) * BLOCK < most {
+                return Ok(());
+            }
+        }
+        self.writeback.pressure = true;
+        Err(FsError::Miss)
+    }
+
+    /// New blocks that a write of a range takes: those that it overwrites in place need none.
+    ///
+    /// # Errors
+    /// `Miss` while the map is not in memory.
+    fn blocks_needed(&mut self, id: StreamId, from: u64, to: u64) -> Result<u64, FsError> {
+        let mapping = extents::map(&mut self.base.meta.store, &Transaction::new(), id, from, to)?;
+        let in_place = |part: &Mapped| part.extent.is_some_and(|extent| !extent.shared);
+        Ok(mapping.iter().filter(|part| !in_place(part)).map(|part| part.blocks).sum())
     }
 
     /// Finds the owner who is charged for a stream that is about to end at `end` at least; `None` if the charge does not grow or nobody is
@@ -237,15 +267,11 @@ impl Editor<'_> {
         if blocks <= self.base.unpromised_blocks(self.unstored()) {
             return Ok(());
         }
-        if self.room_may_come() {
-            return Err(FsError::Miss);
-        }
-        // Blocks that are overwritten in place need no space.
-        let mapping = extents::map(&mut self.base.meta.store, &Transaction::new(), id, from, to)?;
-        let in_place = |part: &Mapped| part.extent.is_some_and(|extent| !extent.shared);
-        let needed: u64 = mapping.iter().filter(|part| !in_place(part)).map(|part| part.blocks).sum();
+        let needed = self.blocks_needed(id, from, to)?;
         if needed <= self.base.unpromised_blocks(self.unstored()) {
             Ok(())
+        } else if self.room_may_come() {
+            Err(FsError::Miss)
         } else {
             Err(self.base.chunks.why_none())
         }

@@ -35,6 +35,9 @@
 //!   reserved blocks back. Its blocks are dirty again. Waiters are answered with the error. It stands
 //!   in the volume's health until everything is written, and write-back pauses, ever longer
 //!   ([`super::due::Trouble`]).
+//! - *No space, but blocks of the stream's own:* these are overwritten instead. One client's new data, which finds no
+//!   space, does not keep others from changing what they have: only the streams that lack space are set aside, and others
+//!   may have as much dirty beside them.
 //! - *Another coordinator owns the volume:* nothing may be written any more, and the volume fails.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -48,7 +51,7 @@ use sys::{Buf, Payload};
 use super::BLOCK;
 use super::drain::Drain;
 use super::due::{Overdue, Trouble};
-use super::extents;
+use super::extents::{self, Mapped};
 use super::pieces;
 use super::places::{OVERWRITE_BLOCKS_MAX, Place, Span, WritePiece, spans};
 use super::streams::{Stream, Streams, put_sizes};
@@ -94,6 +97,8 @@ struct WriteJob {
     pieces: Vec<WritePiece>,
     left: usize,
     error: Option<FsError>,
+    /// The disks had no space for new blocks: the stream's own ones are overwritten.
+    in_place: bool,
     waiters: SmallVec<[u64; 2]>,
 }
 
@@ -141,7 +146,17 @@ impl Writeback {
 
     /// When something is to be written.
     pub fn timeout(&self, streams: &Streams) -> Option<Monotonic> {
-        self.trouble.retry_at().or_else(|| streams.due.timeout())
+        match self.trouble.retry_at() {
+            Some(retry_at) if self.trouble.lacks_space() => {
+                Some(streams.due.timeout().map_or(retry_at, |due| due.min(retry_at)))
+            }
+            retry_at => retry_at.or_else(|| streams.due.timeout()),
+        }
+    }
+
+    /// Whether data was refused for lack of space, so that some streams are set aside.
+    pub fn lacks_space(&self) -> bool {
+        self.trouble.lacks_space()
     }
 
     /// Bytes that may wait to be written; writes wait beyond.
@@ -184,8 +199,10 @@ impl Writeback {
     pub fn start_due(&mut self, streams: &mut Streams, base: &mut Base) {
         let goal = self.dirty_bytes_max(base) / 4 * 3;
         let pressure = std::mem::take(&mut self.pressure);
-        if !self.trouble.may_try(base.agenda.now) {
-            return;
+        match self.trouble.may_try(base.agenda.now) {
+            true => streams.due.release_held(),
+            false if self.trouble.lacks_space() => {}
+            false => return,
         }
         for _ in 0..streams.due.begin_overdue(base.agenda.now) {
             if self.room() == 0 {
@@ -265,6 +282,7 @@ impl Writeback {
                 pieces: Vec::new(),
                 left: 0,
                 error: None,
+                in_place: false,
                 waiters: SmallVec::new(),
             };
             self.jobs.insert(number, job);
@@ -293,7 +311,8 @@ impl Writeback {
         let Some(job) = self.jobs.get(&number) else { return };
         debug_assert_eq!(job.step, Step::Planning, "a job that is planned twice");
         let (slot, id, from, to) = (job.slot, job.stream, job.from, job.to);
-        match self.find_places(slot, id, (from, to), streams, base) {
+        let in_place = job.in_place || self.trouble.lacks_space();
+        match self.find_places(slot, id, (from, to), in_place, streams, base) {
             Ok(pieces) => self.write_pieces(number, pieces, base),
             Err(FsError::Miss) => self.to_plan.push_back(number),
             Err(error) => {
@@ -313,6 +332,7 @@ impl Writeback {
         slot: usize,
         id: StreamId,
         (from, to): (u64, u64),
+        in_place: bool,
         streams: &mut Streams,
         base: &mut Base,
     ) -> Result<Vec<WritePiece>, FsError> {
@@ -321,7 +341,8 @@ impl Writeback {
         // Space beside what data in memory needs, this job's own blocks not counted.
         let others = Unstored { placeless_blocks: unstored.placeless_blocks - (to - from), ..unstored };
         let alone = self.jobs.len() == 1 && streams.dirty_blocks == 0;
-        let spans = spans(&mapping, base.unpromised_blocks(others), alone);
+        let room = if in_place { 0 } else { base.unpromised_blocks(others) };
+        let spans = spans(&mapping, room, alone);
         let first = spans.iter().find_map(|span| match span {
             Span::Homeless(start, _) => Some(*start),
             Span::Placed(_) => None,
@@ -445,6 +466,10 @@ impl Writeback {
         debug_assert_eq!(job.step, Step::Written);
         let (slot, id, from, to) = (job.slot, job.stream, job.from, job.to);
         if let Some(error) = job.error.clone() {
+            if error == FsError::NoSpace && !job.in_place && owns_some(id, &job.pieces, base)? {
+                self.plan_in_place(number, streams, base);
+                return Ok(());
+            }
             unreserve(&job.pieces, base);
             return self.end_job(number, Err(error), streams, base);
         }
@@ -484,6 +509,15 @@ impl Writeback {
         Ok(())
     }
 
+    /// Plans a job anew whose new blocks the disks had no space for.
+    fn plan_in_place(&mut self, number: u64, streams: &mut Streams, base: &mut Base) {
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        unreserve(&std::mem::take(&mut job.pieces), base);
+        (job.in_place, job.error, job.step) = (true, None, Step::Planning);
+        self.unplanned_blocks += job.to - job.from;
+        self.plan(number, streams, base);
+    }
+
     fn end_job(
         &mut self,
         number: u64,
@@ -503,7 +537,10 @@ impl Writeback {
             if result.is_err() {
                 stream.dirty_blocks += again;
                 streams.dirty_blocks += again;
-                streams.mark_dirty(job.slot);
+                match result {
+                    Err(FsError::NoSpace) => streams.due.hold(job.slot, now),
+                    _ => streams.mark_dirty(job.slot),
+                }
             }
         }
         match &result {
@@ -540,6 +577,21 @@ fn reserve(
         at += u64::from(run.blocks);
     }
     Ok(())
+}
+
+/// Whether a job took new blocks for some that the stream owns.
+///
+/// # Errors
+/// `Miss` while the map is not in memory.
+fn owns_some(id: StreamId, pieces: &[WritePiece], base: &mut Base) -> Result<bool, FsError> {
+    let none = Transaction::new();
+    for piece in pieces.iter().filter(|piece| piece.place == Place::Reserved) {
+        let mapping = extents::map(&mut base.meta.store, &none, id, piece.block, piece.end())?;
+        if mapping.iter().any(Mapped::is_owned) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn unreserve(pieces: &[WritePiece], base: &mut Base) {

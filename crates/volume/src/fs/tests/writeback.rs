@@ -241,6 +241,75 @@ fn writes_that_memory_has_no_room_for_are_refused_while_write_back_fails() {
     assert_eq!(refused, Some(FsError::Unavailable));
 }
 
+/// A disk whose machine has no space for blocks that nothing was written to.
+struct FullDisk {
+    disk: SharedDisk,
+    is_full: Rc<Cell<bool>>,
+    refused: Vec<u64>,
+}
+
+impl VirtualDisk for FullDisk {
+    fn size(&self) -> SpaceSize {
+        self.disk.size()
+    }
+    fn submit(&mut self, token: u64, request: SpaceRequest) {
+        match request {
+            SpaceRequest::Write { class: WriteClass::Fresh, .. } if self.is_full.get() => {
+                self.refused.push(token);
+            }
+            request => self.disk.submit(token, request),
+        }
+    }
+    fn poll(&mut self, out: &mut Vec<SpaceCompletion>) {
+        self.disk.poll(out);
+        let refused = |token| SpaceCompletion { token, result: Err(SpaceError::NoSpace) };
+        out.extend(self.refused.drain(..).map(refused));
+    }
+}
+
+#[test]
+fn new_data_that_finds_no_space_keeps_nobody_from_changing_what_is_there() {
+    let (disk, is_full) = (memory_disk(), Rc::new(Cell::new(false)));
+    let device = FullDisk { disk: disk.clone(), is_full: is_full.clone(), refused: Vec::new() };
+    let config = Config { dirty_bytes: 1 << 20, ..Config::default() };
+    let mut bench = Bench::over(disk, Box::new(device), config);
+    let old = stored_file(&mut bench, 4);
+    let new = StreamId::unnamed(bench.create("new"));
+    is_full.set(true);
+    let mut at = 0;
+    let refused = loop {
+        match bench.write(new, at, &[7; 65536]) {
+            Ok(()) => at += 65536,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((refused, bench.flush(new.file)), (FsError::NoSpace, Err(FsError::NoSpace)));
+    assert_eq!(bench.fs.write_back_failure().map(|(error, _)| error), Some(&FsError::NoSpace));
+
+    // Large changes too, which would go to new blocks as long as there are some; and without a flush, more than memory has room for.
+    for round in 0..40_u64 {
+        bench.write(old, (round * 7 % 64) << 16, &[round as u8; 65536]).unwrap();
+        assert_eq!(bench.flush(old.file), Ok(()), "round {round}");
+    }
+    for round in 0..64_u64 {
+        bench.write(old, round << 16, &[round as u8; 65536]).unwrap();
+    }
+    assert_eq!(bench.write(new, at, &[7; 65536]), Err(FsError::NoSpace));
+    let dirty = bench.fs.statistics().dirty_bytes;
+    assert!(dirty <= 2 << 20, "{dirty} bytes wait");
+
+    is_full.set(false);
+    pass(&mut bench, Duration::from_secs(40));
+    assert!(bench.fs.write_back_failure().is_none(), "it is over");
+    bench.flush_all().unwrap();
+    bench.disk.0.borrow_mut().hold(true);
+    bench.crash(|_| 0);
+    for round in 0..64_u64 {
+        assert_eq!(bench.read(old, round << 16, 65536).unwrap(), [round as u8; 65536], "{round}");
+    }
+    assert_eq!(bench.read(new, 0, at as u32).unwrap(), vec![7; at as usize]);
+}
+
 #[test]
 fn a_clone_of_data_that_cannot_be_written_waits_without_trying_by_itself_and_is_answered() {
     let (disk, writes) = (memory_disk(), Rc::new(Cell::new(0)));
