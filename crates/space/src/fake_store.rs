@@ -63,6 +63,8 @@ pub enum FakeFault {
     WriteErrors,
     /// Writes find no space, and change nothing.
     NoRoom,
+    /// The journal is full, and cannot be emptied: no change finds space, a promise neither.
+    FullJournal,
     /// There is no free slab.
     NoSlabs,
     /// Everything fails.
@@ -246,6 +248,7 @@ impl Inner {
                 Err(StoreError::NoSpace)
             }
             FakeFault::NoRoom if matches!(request, StoreRequest::Write { .. }) => Err(StoreError::NoSpace),
+            FakeFault::FullJournal if changes(request) => Err(StoreError::NoSpace),
             _ => Ok(()),
         }
     }
@@ -461,4 +464,16 @@ impl BlockStore for FakeStore {
     fn slab_blocks(&self) -> u32 {
         self.inner.borrow().slab_blocks
     }
+}
+
+/// Whether the request needs a record in the journal.
+fn changes(request: &StoreRequest) -> bool {
+    !matches!(
+        request,
+        StoreRequest::Read { .. }
+            | StoreRequest::Regions { .. }
+            | StoreRequest::Chunks { .. }
+            | StoreRequest::Scrub { .. }
+            | StoreRequest::SetRecords { .. }
+    )
 }

@@ -6,6 +6,8 @@
 //! answered. On the storage bus this is one open of the disk's file on the node's hidden share `bus$` (MS-SMB2 message ids and
 //! a connection's sequence window give the at-most-once delivery).
 
+use crate::planted::Planted;
+use disk::DiskError;
 use std::fmt;
 use store::api::{Checksums, ChunkEntry, Regions, StoreError, WriteClass};
 use sys::Payload;
@@ -157,6 +159,14 @@ impl fmt::Display for BusError {
 }
 
 impl std::error::Error for BusError {}
+
+impl BusError {
+    /// Whether the disk's machine lacks memory, or space beneath the disk's file: the disk is not to blame (D20).
+    pub fn is_shortage(&self) -> bool {
+        matches!(self, Self::Store(StoreError::NoSpace | StoreError::Disk(DiskError::Host(_))))
+            && !Planted::HostExpelsDisk.is_planted()
+    }
+}
 
 /// The answer to one [`Request`].
 #[derive(Debug, Clone)]

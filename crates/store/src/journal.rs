@@ -75,6 +75,16 @@ pub(crate) struct FlyingBatch {
     durable: bool,
 }
 
+/// The next batch.
+struct Measured {
+    /// Records in it.
+    count: usize,
+    header_blocks: u32,
+    data_blocks: u32,
+    /// Of its records: those that await their data.
+    awaiting: u32,
+}
+
 /// A write that the caller is to issue, durably.
 pub(crate) struct BatchWrite {
     pub(crate) sequence: u64,
@@ -266,39 +276,53 @@ impl Journal {
         {
             return None;
         }
-        let (count, header_blocks, data_blocks) = self.measure();
-        let needed = header_blocks + data_blocks;
-        let to_end = self.blocks - self.head;
-        let skipped = if needed > to_end { to_end } else { 0 };
-        if self.used + skipped + needed >= self.blocks {
+        let withdrawals = self.pending.iter().take_while(|pending| pending.withdraws()).count();
+        let Some(next) = [self.pending.len(), withdrawals].iter().find_map(|count| self.fitting(*count))
+        else {
             self.starved = true;
             return None;
-        }
-        if skipped > 0 {
+        };
+        let Measured { count, header_blocks, data_blocks, .. } = next;
+        let to_end = self.blocks - self.head;
+        if header_blocks + data_blocks > to_end {
             return Some(self.write_wrap(to_end));
         }
         let entries: Vec<Pending> = self.pending.drain(..count).collect();
         Some(self.write_batch(entries, header_blocks, data_blocks))
     }
 
-    /// How many of the waiting records make a batch; its blocks of header and of data.
-    fn measure(&self) -> (usize, u32, u32) {
+    /// Measures the batch of the first `count` waiting records, or of fewer of them, if the journal has space for it. The journal keeps a block for
+    /// each record that awaits its data: a withdrawal that found none would keep its place from everybody until a checkpoint gives space back, and
+    /// while the file system beneath the disk's file is full, none does.
+    fn fitting(&self, count: usize) -> Option<Measured> {
+        let next = self.measure(count)?;
+        let flying = self.flying.iter().flat_map(|batch| &batch.entries);
+        let kept = next.awaiting + flying.filter(|entry| entry.standing == Standing::Awaits).count() as u32;
+        let needed = next.header_blocks + next.data_blocks;
+        let to_end = self.blocks - self.head;
+        let skipped = if needed > to_end { to_end } else { 0 };
+        (self.used + skipped + needed + kept < self.blocks).then_some(next)
+    }
+
+    /// How many of the first `count` waiting records make a batch.
+    fn measure(&self, count: usize) -> Option<Measured> {
         let blocks_max = Self::batch_blocks_max(self.blocks);
-        let (mut header_bytes, mut data_blocks) = (HEADER_BYTES, 0);
-        let mut measured = (0, 1, 0);
-        for (at, pending) in self.pending.iter().enumerate() {
+        let (mut header_bytes, mut data_blocks, mut awaiting) = (HEADER_BYTES, 0, 0);
+        let mut measured = None;
+        for (at, pending) in self.pending.iter().take(count).enumerate() {
             header_bytes += pending.record.len_bytes();
             data_blocks += pending.record.data_blocks();
+            awaiting += u32::from(pending.standing == Standing::Awaits);
             let header_blocks = header_bytes.div_ceil(PAGE_BYTES) as u32;
             let too_large = header_blocks > HEADER_BLOCKS_MAX
                 || data_blocks > DATA_BLOCKS_MAX
-                || header_blocks + data_blocks > blocks_max;
+                || header_blocks + data_blocks + awaiting > blocks_max;
             if too_large {
+                debug_assert!(at > 0, "a single record fits every batch");
                 break;
             }
-            measured = (at + 1, header_blocks, data_blocks);
+            measured = Some(Measured { count: at + 1, header_blocks, data_blocks, awaiting });
         }
-        debug_assert!(measured.0 > 0, "a single record fits every batch");
         measured
     }
 

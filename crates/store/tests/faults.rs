@@ -711,6 +711,60 @@ fn what_an_opening_found_in_the_journal_survives_a_power_cut() {
     assert!((1..16).contains(&kept));
 }
 
+/// A session with the disk begins with a promise, and nothing else may be asked of the disk meanwhile.
+#[test]
+fn each_promise_that_a_full_journal_has_no_room_for_is_answered() {
+    let (mut rig, disk) = filled();
+    let slabs = FaultTarget::Range { offset: layout().slabs, len_bytes: 8 << 20 };
+    disk.inject(Fault::every(slabs, FaultAction::Fail(DiskError::NoSpace)));
+    while rig.write(WriteClass::Overwrite, 5, &pattern(2, 1)).is_ok() {}
+    let promise = || StoreRequest::Promise { volume: VOLUME, epoch: EPOCH.next() };
+    // The first ones may find the last blocks of the journal.
+    while rig.run(promise()).is_ok() {}
+    for _ in 0..3 {
+        let token = rig.submit(promise());
+        // A store without operations on its disk is not polled before something else is asked of it.
+        rig.poll();
+        assert_eq!(rig.answers.remove(&token).and_then(Result::err), Some(StoreError::NoSpace));
+    }
+    disk.clear_faults();
+    rig.store.retry();
+    rig.settle();
+    assert!(rig.run(promise()).is_ok());
+}
+
+/// The record of data that found no room is taken back by another record, which the journal must have a block for: until then nobody
+/// writes there.
+#[test]
+fn each_write_to_blocks_without_room_is_answered_while_the_journal_fills_up() {
+    let place =
+        |block, count: u64| FaultTarget::WriteRange { offset: place_of(block), len_bytes: count << 12 };
+    for records in 0..2 {
+        let (mut rig, disk) = filled();
+        rig.discard(100, 16).unwrap();
+        disk.inject(Fault::every(place(5, 1), FaultAction::Fail(DiskError::NoSpace)));
+        rig.write(WriteClass::Overwrite, 5, &pattern(2, 1)).unwrap();
+        (0..records).for_each(|_| rig.discard(200, 1).unwrap());
+        for _ in 0..100 {
+            disk.inject(Fault::nth(place(100, 16), 0, FaultAction::Hang));
+            let token = rig.submit(write_request(WriteClass::Fresh, 100, &pattern(3, 16)));
+            // The record is durable before the data, if there is room for it.
+            (0..20).for_each(|_| rig.poll());
+            disk.limit_allocation(Some(disk.allocated_bytes() + (16 << 10)));
+            disk.release_hanging();
+            assert_eq!(rig.wait(token).err(), Some(StoreError::NoSpace));
+            disk.limit_allocation(None);
+        }
+        assert!(rig.store.health().journal_used_bytes > 240 << 10);
+        disk.clear_faults();
+        rig.write(WriteClass::Fresh, 100, &pattern(4, 16)).unwrap();
+        rig.checkpoint();
+        let mut rig = rig.reopen();
+        assert_eq!(rig.read(100, 16), Ok(pattern(4, 16)));
+        assert_eq!(rig.read(5, 1), Ok(pattern(2, 1)));
+    }
+}
+
 #[test]
 fn a_checkpoint_that_found_no_room_is_made_by_itself_when_there_is_room() {
     let (mut rig, disk) = filled();

@@ -11,7 +11,7 @@
 //! | `Fenced` by a higher epoch | the coordinator stops |
 //! | `NoSession`, `Unreachable` | waits for the next session |
 //! | `WentBack` (to the opening of a session) | waits for the record to say what becomes of the disk ([`super::going_back`]) |
-//! | a disk error for which its machine is to blame | of reads: ends as `Gone`; others wait for the next session, a little later |
+//! | a disk error for which its machine is to blame; `NoSpace` to a promise or the opening of a session | of reads: ends as `Gone`; others wait for the next session, a little later |
 //! | nothing in time, another disk error, `Poisoned`, `NotMapped` | the disk has failed |
 //!
 //! When a disk fails, calls that only read end as `Gone` at once, so that another copy is read. Calls that write wait: they end
@@ -31,7 +31,6 @@ use crate::message::{
     Answer, BusError, Operation, Priority, Request, RequestId, Response, SessionId, Waiting,
 };
 use crate::planted::Planted;
-use disk::DiskError;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::api::StoreError;
 use types::{ChunkIndex, DiskId, Epoch, Lba, Monotonic};
@@ -405,7 +404,10 @@ impl Calls {
         let frees = |call: &Call| matches!(call.operation, Operation::Free { .. });
         let is_freed = self.calls.get(&key).is_some_and(frees);
         // A copy whose answer nobody waits for may have been given back since: its owner looks.
-        let is_lost = self.calls.get(&key).is_some_and(|call| matches!(call.owner, Owner::Nobody(_)));
+        let owner = self.calls.get(&key).map(|call| call.owner);
+        let is_lost = matches!(owner, Some(Owner::Nobody(_)));
+        // Owners decide about what they wanted to write; a promise is asked for until it is given.
+        let is_promise = matches!(owner, Some(Owner::Promise(_)));
         match response.result {
             Ok(answer) => self.finish(key, Ok(answer)),
             Err(BusError::Store(StoreError::NotMapped)) if is_freed => self.finish(key, Ok(Answer::Done)),
@@ -421,11 +423,10 @@ impl Calls {
             Err(BusError::NoSession | BusError::Unreachable | BusError::WentBack { .. }) => {
                 self.lose_session(disk, setting, membership);
             }
-            Err(BusError::Store(StoreError::Disk(error @ DiskError::Host(_))))
-                if !Planted::HostExpelsDisk.is_planted() =>
-            {
-                self.pause_disk(disk, &error.to_string(), setting, reports);
+            Err(BusError::Store(error @ StoreError::NoSpace)) if !is_promise => {
+                self.finish(key, Err(Failure::Store(error)));
             }
+            Err(error) if error.is_shortage() => self.pause_disk(disk, &error.to_string(), setting, reports),
             Err(BusError::Store(
                 error @ (StoreError::Disk(_) | StoreError::Poisoned | StoreError::NotMapped),
             )) => self.fail_disk(disk, &error.to_string(), setting, membership, reports),
@@ -488,6 +489,7 @@ impl Calls {
             Err(BusError::Store(StoreError::Fenced { promised })) if promised > membership.record().epoch => {
                 return reports.fence(promised);
             }
+            Err(error) if error.is_shortage() => self.pause_disk(disk, &error.to_string(), setting, reports),
             Err(error) => {
                 self.shut(disk, retry_at, &error.to_string());
                 if let BusError::WentBack { promised, chunks } = error
@@ -562,8 +564,8 @@ impl Calls {
         reports.recheck = true;
     }
 
-    /// Asks the disk again a little later, because its machine, and not the disk, is short of a resource.
-    /// Other copies are read meanwhile.
+    /// Asks the disk again a little later, because its machine, and not the disk, is short of a resource. Other copies are read
+    /// meanwhile. The calls get new deadlines: the disk answers, and is not late for as long as it says so.
     pub fn pause_disk(&mut self, disk: DiskId, why: &str, setting: &Setting, reports: &mut Reports) {
         self.unsend(disk);
         let retry_at = setting.now.after(setting.config.reconnect_interval);

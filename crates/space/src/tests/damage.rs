@@ -361,7 +361,7 @@ pub(super) fn a_disk_whose_machine_is_short_of_memory_stays_and_is_asked_again()
         if faulty.len() == 1 {
             (4..8).for_each(|lba| assert_eq!(bench.read(lba, 1), [5]));
         }
-        bench.pass(Duration::from_secs(3));
+        bench.pass(Duration::from_secs(20));
         assert_eq!(bench.record().in_sync.len(), 2);
         assert!(bench.answers().iter().all(|answer| answer.token != token), "before both copies had it");
         bench.stores.iter().for_each(|store| store.set_fault(FakeFault::None));
@@ -433,6 +433,43 @@ fn a_disk_whose_file_cannot_grow_stays_and_a_write_waits_for_room_on_its_machine
     let answers = bench.answers();
     assert!(answers.iter().any(|done| done.token == token && done.result.is_ok()), "{answers:?}");
     assert!(bench.copies_agree(16));
+}
+
+/// It refuses sessions too, each of which begins with a promise.
+#[test]
+fn a_disk_whose_journal_is_full_for_lack_of_room_on_its_machine_stays_and_is_asked_again() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.write(0, WriteClass::Fresh, 8, 5).unwrap();
+    bench.stores[1].set_fault(FakeFault::FullJournal);
+    let write = SpaceRequest::Write { lba: Lba(3), class: WriteClass::Overwrite, data: filled(1, 6) };
+    let token = bench.start(write);
+    bench.pass(Duration::from_secs(20));
+    assert!(bench.answers().is_empty(), "one copy has it, and one has no room for it");
+    assert_eq!(bench.record().in_sync, [disk(1), disk(2)], "nobody is put out for that");
+    assert_eq!(bench.read(4, 4), [5; 4]);
+    bench.stores[1].set_fault(FakeFault::None);
+    bench.pass(Duration::from_secs(3));
+    let answers = bench.answers();
+    assert!(answers.iter().any(|done| done.token == token && done.result.is_ok()), "{answers:?}");
+    assert!(bench.copies_agree(3));
+}
+
+/// The calls to the disk that failed end when the remaining ones have promised the epoch that is without it.
+#[test]
+fn a_promise_that_found_no_room_is_asked_for_again() {
+    let mut bench = Bench::new(3, 8, Resiliency::ThreeWay);
+    bench.write(0, WriteClass::Fresh, 8, 5).unwrap();
+    bench.stores[1].set_fault(FakeFault::FullJournal);
+    bench.stores[2].set_fault(FakeFault::Errors);
+    let write = SpaceRequest::Write { lba: Lba(3), class: WriteClass::Overwrite, data: filled(1, 6) };
+    let token = bench.start(write);
+    bench.pass(Duration::from_secs(20));
+    assert_eq!(bench.record().in_sync, [disk(1), disk(2)]);
+    bench.stores[1].set_fault(FakeFault::None);
+    bench.pass(Duration::from_secs(3));
+    let answers = bench.answers();
+    assert!(answers.iter().any(|done| done.token == token && done.result.is_ok()), "{answers:?}");
+    assert_eq!(bench.read(3, 1), [6]);
 }
 
 #[test]

@@ -414,8 +414,12 @@ impl<D: Disk> Store<D> {
             let op = Op::Batch { sequence: batch.sequence };
             self.device.write(op, WriteKind::Journal, offset, batch.data, durable);
         }
-        if self.journal.is_starved() && self.checkpoint.request() {
-            self.moves += 1;
+        if self.journal.is_starved() {
+            if self.checkpoint.is_stalled() {
+                self.refuse_pending();
+            } else if self.checkpoint.request() {
+                self.moves += 1;
+            }
         }
     }
 

@@ -410,17 +410,16 @@ impl<D: Disk> Store<D> {
 
     /// Begins a checkpoint if one is due, and issues its next writes.
     pub(super) fn run_checkpoint(&mut self) {
-        if !self.checkpoint.is_stalled() {
-            let (checkpoint, near) = self.checkpoint_beside_neighbours();
-            let ended = checkpoint.run(near);
-            return self.checkpoint_ended(ended);
-        }
-        if self.journal.is_starved() {
-            // The journal is full and cannot be emptied: the changes that wait for it are refused.
-            for id in self.journal.refuse_pending() {
-                self.health.no_space += 1;
-                self.go_on(id, Next::fail(StoreError::NoSpace));
-            }
+        let (checkpoint, near) = self.checkpoint_beside_neighbours();
+        let ended = checkpoint.run(near);
+        self.checkpoint_ended(ended);
+    }
+
+    /// Refuses the changes that wait for the journal, which is full and cannot be emptied.
+    pub(super) fn refuse_pending(&mut self) {
+        for id in self.journal.refuse_pending() {
+            self.health.no_space += 1;
+            self.go_on(id, Next::fail(StoreError::NoSpace));
         }
     }
 
