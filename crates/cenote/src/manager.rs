@@ -368,7 +368,7 @@ impl Management for Manager {
                 _ => absolute_all(&request.search)?,
             };
             let _importing = self.moving.lock().await;
-            let import = self.read(move |_| Import::read(&request, &named, &search)).await?;
+            let import = self.read(move |book| Import::read(book, &request, &named, &search)).await?;
             let (pool, name, report) = self.change(move |book| book.import(&import)).await?;
             let not_served = self.call(|reply| StorageCommand::AdoptPool { pool, reply }).await?;
             Ok(imported(name, report, not_served))

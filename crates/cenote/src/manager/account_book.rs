@@ -155,10 +155,15 @@ pub(super) struct Import {
 }
 
 impl Import {
-    pub fn read(request: &ImportPool, named: &[PathBuf], search: &[PathBuf]) -> Result<Self, ApiError> {
+    pub fn read(
+        book: &AccountBook,
+        request: &ImportPool,
+        named: &[PathBuf],
+        search: &[PathBuf],
+    ) -> Result<Self, ApiError> {
         let old_key = request.key_file.as_ref().map(|path| SealKey::open_existing(Path::new(path)));
         let old_key = old_key.transpose().map_err(|error| refused(error.into()))?;
-        let places = self.in_effect.get(Config::disk_places);
+        let places = book.in_effect.get(Config::disk_places);
         let found = discover(named, search, |path| places.check_found(path));
         let wanted = Wanted {
             pool: request.pool.clone(),
