@@ -8,6 +8,7 @@
 
 use crate::audit::Outcome;
 use crate::cluster::{Carried, Errand};
+use crate::confirming::Confirmed;
 use crate::lists::{List, One, with_more};
 use crate::management::Subject;
 use crate::paths::percent_decoded;
@@ -30,19 +31,35 @@ pub(crate) struct Whole(pub Bytes);
 #[derive(Clone)]
 pub(crate) struct MayHandOn(pub Shared);
 
-/// Hands a request on if another server has its subject.
+/// Hands a request on if another server has its subject. A change that all servers have to follow is answered
+/// when they have.
 pub(crate) async fn hand_on(peer: Peer, request: Request, next: Next) -> Response {
     let Some(MayHandOn(management)) = request.extensions().get::<MayHandOn>().cloned() else {
         return next.run(request).await;
     };
     // A route knows only the path below the root.
     let path = format!("{ROOT}{}", request.uri().path());
+    let confirmed = Confirmed::of(is_change(request.method()), &parts_of(&path));
+    let answer = carried_out(peer, &management, path, request, next).await;
+    match confirmed {
+        Some(change) => change.by_all(&management, answer).await,
+        None => answer,
+    }
+}
+
+async fn carried_out(
+    peer: Peer,
+    management: &Shared,
+    path: String,
+    request: Request,
+    next: Next,
+) -> Response {
     let method = match is_change(request.method()) {
         true => request.method().clone(),
         false => Method::GET,
     };
     if let Some(one) = One::of(&method, &parts_of(&path), request.uri().query())
-        && let Some(answer) = one.answer(&management).await
+        && let Some(answer) = one.answer(management).await
     {
         return answer;
     }
@@ -50,7 +67,7 @@ pub(crate) async fn hand_on(peer: Peer, request: Request, next: Next) -> Respons
         return next.run(request).await;
     }
     if let Some(list) = List::of(&method, &parts_of(&path), request.uri().query()) {
-        return list.with_the_others(&management, next.run(request).await).await;
+        return list.with_the_others(management, next.run(request).await).await;
     }
     // A question has none.
     let whole = request.extensions().get::<Whole>().map(|Whole(body)| body.clone()).unwrap_or_default();
@@ -86,7 +103,7 @@ pub(crate) async fn hand_on(peer: Peer, request: Request, next: Next) -> Respons
             Err(error) => (Outcome::Failed, error.message.as_str()),
         };
         let action = format!("handed on to {name}: {method}");
-        peer.audit(&management, &action, &path, outcome, detail);
+        peer.audit(management, &action, &path, outcome, detail);
     }
     match answer {
         Ok(Carried { status, body }) => {
@@ -120,7 +137,8 @@ pub(crate) fn may_be_elsewhere(method: &Method, path: &str) -> bool {
         ["shares"] => *method == Method::POST,
         // One server's part: the server that was asked has all others do theirs.
         ["pools", _, "rebalance"] => is_change,
-        ["perf"] | ["perf", "second" | "activity" | "clients"] => !is_change,
+        // Each server reads the records for itself.
+        ["accounts", "in-force"] | ["perf"] | ["perf", "second" | "activity" | "clients"] => !is_change,
         ["jobs" | "disks" | "pools" | "volumes" | "sessions" | "files" | "health" | "rdma"] => !is_change,
         ["jobs" | "sessions" | "files", _, ..] | ["rdma", "connections", ..] => true,
         _ => false,

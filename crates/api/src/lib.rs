@@ -12,6 +12,7 @@ mod caller;
 mod carrying;
 mod changes;
 pub mod cluster;
+mod confirming;
 mod demands;
 mod document;
 mod errands;
@@ -57,6 +58,7 @@ pub const LOCK_FILE: &str = "lock";
 pub use access::Pages;
 pub use caller::{Caller, Role};
 pub use carrying::Errands;
+pub use confirming::{Freshness, Reading, UNCONFIRMED, confirm};
 pub use lists::{MORE, UNANSWERED, Whole, whole};
 pub use management::{
     Answer, ApiError, ClusterManagement, ErrorKind, Management, RebalanceJob, RebalanceStep, Subject,

@@ -33,7 +33,7 @@ pub(crate) const OWN: &str = "-";
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Stands for the others if the records that name them cannot be read.
-const NAMELESS: &str = "the other servers, whose names cannot be read";
+pub(crate) const NAMELESS: &str = "the other servers, whose names cannot be read";
 
 /// An answer that every server has a part of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,7 +190,8 @@ pub(crate) fn with_more(response: Response, servers: &[String]) -> Response {
     with_names(response, MORE, servers)
 }
 
-fn with_names(mut response: Response, header: &'static str, names: &[String]) -> Response {
+/// Adds a header with names, unless there are none.
+pub(crate) fn with_names(mut response: Response, header: &'static str, names: &[String]) -> Response {
     if !names.is_empty()
         && let Ok(names) = HeaderValue::from_str(&names.join(", "))
     {
@@ -271,7 +272,7 @@ impl One {
 }
 
 /// Numbers and names of the cluster's servers without its witness; `None`: they cannot be read.
-async fn servers(management: &Shared) -> Option<Vec<(types::NodeId, String)>> {
+pub(crate) async fn servers(management: &Shared) -> Option<Vec<(types::NodeId, String)>> {
     let known = management.cluster().servers();
     if !known.is_empty() {
         return Some(known);

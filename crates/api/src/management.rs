@@ -210,6 +210,9 @@ pub trait Management: Send + Sync + 'static {
     fn set_group(&self, name: String, request: SetGroup) -> Answer<'_, ()>;
     /// Deletes a group and its grants for good.
     fn delete_group(&self, name: String) -> Answer<'_, ()>;
+    /// Reads accounts, groups, shares and tokens, which another server has changed. Returns when they are in force
+    /// for all connected clients.
+    fn follow_now(&self) -> Answer<'_, ()>;
 
     /// `path` within the share, `\` between names.
     /// The quotas of one user, known or not, or of all.

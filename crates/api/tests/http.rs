@@ -172,6 +172,10 @@ impl ClusterManagement for Cluster {
     fn issues(&self) -> Vec<HealthIssue> {
         Vec::new()
     }
+    fn is_up(&self, node: NodeId) -> Option<bool> {
+        let name = self.servers().into_iter().find(|(id, _)| *id == node).map(|(_, name)| name);
+        (name.as_deref() == Some("down")).then_some(false)
+    }
     /// The other server echoes its request.
     fn send_for(&self, name: String, errand: Errand, _: Caller) -> Answer<'_, Carried> {
         let Errand { method, path, body } = errand;
@@ -180,6 +184,11 @@ impl ClusterManagement for Cluster {
         }
         if (method.as_str(), path.as_str()) == ("GET", "/api/v1/jobs?local=true") {
             return Box::pin(async { Ok(Carried { status: 200, body: FAR_JOB.into() }) });
+        }
+        if path == "/api/v1/accounts/in-force" {
+            assert_ne!(name, "down", "a server that is down reads the records before it serves again");
+            let status = if name == "earlier version" { 404 } else { 200 };
+            return Box::pin(async move { Ok(Carried { status, body: "null".into() }) });
         }
         let part = match (method.as_str(), path.as_str()) {
             ("POST", "/api/v1/pools/tank/rebalance?local=true") => Some(r#"{"job":5}"#),
@@ -370,6 +379,9 @@ impl Management for Daemon {
     fn acl(&self, share: String, path: String) -> Answer<'_, AclView> {
         let view = AclView { owner: share, group: path, entries: None, protected: false };
         Box::pin(async move { Ok(view) })
+    }
+    fn follow_now(&self) -> Answer<'_, ()> {
+        self.did("follow", ())
     }
     fn quotas(&self, volume: String, user: Option<String>) -> Answer<'_, QuotaReport> {
         let report = QuotaReport {
@@ -621,6 +633,31 @@ fn the_list_of_jobs_is_the_clusters_and_names_servers_that_do_not_answer() {
     assert_eq!((&jobs[0]["id"], &jobs[0]["server"]), (&2_000_001.into(), &"node-2".into()));
     assert_eq!(asked(vec!["here", "node-2"]).0, None);
     assert_eq!(asked(Vec::new()), (None, Value::Array(Vec::new())), "a single server asks nobody");
+}
+
+#[test]
+fn the_answer_to_a_change_of_accounts_names_servers_that_have_not_confirmed_it() {
+    let asked = |servers, method: &str, path: &str, body: &str| {
+        let server = server_in(servers);
+        let head = format!(
+            "{method} /api/v1{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            server.token,
+            body.len()
+        );
+        let answer = server.raw(head.as_bytes());
+        let unconfirmed = answer.lines().find_map(|line| line.strip_prefix("cenote-unconfirmed: "));
+        (answer[9..12].to_owned(), unconfirmed.map(str::to_owned))
+    };
+    let disable = r#"{"enabled":false}"#;
+    let ok = |unconfirmed: Option<&str>| ("200".to_owned(), unconfirmed.map(str::to_owned));
+    assert_eq!(asked(vec!["here", "node-2", "down"], "PATCH", "/users/ann", disable), ok(None));
+    assert_eq!(asked(Vec::new(), "PATCH", "/users/ann", disable), ok(None), "a single server asks nobody");
+    let servers = vec!["here", "silent", "node-2", "earlier version"];
+    let began = Instant::now();
+    assert_eq!(asked(servers, "DELETE", "/shares/s?confirm=s", ""), ok(Some("earlier version, silent")));
+    assert!(began.elapsed() >= Duration::from_secs(2), "a server that cannot confirm yet may soon");
+    assert_eq!(asked(vec!["here", "silent"], "POST", "/alerts/test", ""), ok(None), "no change of accounts");
 }
 
 #[test]

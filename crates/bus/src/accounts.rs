@@ -159,6 +159,10 @@ impl<D: Directory> Directory for WithNodes<D> {
         self.inner.account(domain, user)
     }
 
+    fn is_behind(&self) -> bool {
+        self.inner.is_behind()
+    }
+
     fn share(&self, name: &str) -> Option<Arc<Share>> {
         if name.eq_ignore_ascii_case(SHARE)
             && let Some(share) = &self.nodes.current().share

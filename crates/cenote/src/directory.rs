@@ -3,6 +3,7 @@
 //! Promises: a reader sees one whole version and never waits for a disk. Never writes: the cluster state is the truth, and
 //! [`SharedDirectory::replace`] is called after every committed change.
 
+use api::Freshness;
 use records::accounts::{Group, User, UserSecret};
 use records::api_tokens::{ApiToken, TokenHash};
 use records::shares::Share;
@@ -196,18 +197,23 @@ fn fold(name: &str) -> String {
 
 /// The current version, for any thread.
 #[derive(Clone)]
-pub struct SharedDirectory(Arc<RwLock<Arc<Directory>>>);
+pub struct SharedDirectory(Arc<RwLock<Arc<Directory>>>, Arc<Freshness>);
 
 impl SharedDirectory {
     /// Makes the first version.
     pub fn new(directory: Directory) -> Self {
-        Self(Arc::new(RwLock::new(Arc::new(directory))))
+        Self(Arc::new(RwLock::new(Arc::new(directory))), Arc::default())
     }
 
     /// Returns the version in force; it stays as it is while it is held.
     pub fn current(&self) -> Arc<Directory> {
         // A writer only stores a pointer: a poisoned lock still guards a whole version.
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether it is as recorded, as far as other servers of the cluster told.
+    pub fn freshness(&self) -> &Freshness {
+        &self.1
     }
 
     /// Puts another version in force, for all threads.

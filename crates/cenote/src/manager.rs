@@ -567,6 +567,11 @@ impl Management for Manager {
         self.change(move |book| book.accounts().delete_group(&name).map_err(refused))
     }
 
+    fn follow_now(&self) -> Answer<'_, ()> {
+        self.accounts.directory.freshness().tell();
+        self.change(|_| Ok(()))
+    }
+
     fn quotas(&self, volume: String, user: Option<String>) -> Answer<'_, QuotaReport> {
         Box::pin(async move {
             let volume = self.volume_named(&volume).await?;

@@ -25,7 +25,12 @@ pub async fn carry_out(mut changes: Receiver<PipeChange>, manager: Arc<Manager>)
         let source = peer.map_or_else(|| "a client that has gone".to_owned(), |peer| peer.to_string());
         let (action, target) = named(&change);
         let is_change = !matches!(change, RpcChange::FileSecurity { .. });
+        let is_of_shares = matches!(action, "share create" | "share set" | "share delete");
         let outcome = answer(&manager, change).await;
+        if is_of_shares && outcome.is_ok() {
+            // A client of the pipe has no place for the names of servers that have not confirmed: the log has them.
+            api::confirm(&(manager.clone() as Arc<dyn Management>)).await;
+        }
         if is_change {
             let by = format!("by {user}, through a pipe");
             let (result, detail) = match &outcome {

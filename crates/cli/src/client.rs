@@ -8,7 +8,9 @@ pub use crate::failure::Failure;
 use crate::listener::Listener;
 use api::model::OpenFile;
 pub use api::percent_encoded as escaped;
-use api::{ApiError, ErrorKind, LOCK_FILE, MORE, TOKEN_FILE, Token, UNANSWERED, https, percent_encoded};
+use api::{
+    ApiError, ErrorKind, LOCK_FILE, MORE, TOKEN_FILE, Token, UNANSWERED, UNCONFIRMED, https, percent_encoded,
+};
 use rustix::fs::{major, minor};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -337,6 +339,11 @@ fn reached(result: Result<Response<Body>, ureq::Error>) -> Result<Response<Body>
         let message = format!("the API cannot be reached: {error}; is the server running?");
         Failure { kind: Some(ErrorKind::Unavailable), ..Failure::new(message) }
     })?;
+    if let Some(note) =
+        response.headers().get(UNCONFIRMED).and_then(|names| names.to_str().ok()).map(unconfirmed)
+    {
+        eprintln!("cenote: {note}");
+    }
     if response.status().is_success() {
         return Ok(response);
     }
@@ -348,6 +355,15 @@ fn reached(result: Result<Response<Body>, ureq::Error>) -> Result<Response<Body>
         )
     });
     Err(error.into())
+}
+
+/// Says what it means that these servers have not confirmed a change.
+fn unconfirmed(servers: &str) -> String {
+    let (have, they) = if servers.contains(", ") { ("have", "they read") } else { ("has", "it reads") };
+    format!(
+        "the change is made, but {servers} {have} not confirmed it and may go on by the old accounts and shares until {they} the cluster's records; to \
+         cut somebody off there at once, stop the server"
+    )
 }
 
 fn answer<T: DeserializeOwned>(result: Result<Response<Body>, ureq::Error>) -> Result<T, Failure> {

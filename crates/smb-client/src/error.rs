@@ -28,6 +28,7 @@ fn meaning(status: NtStatus) -> Option<&'static str> {
         NtStatus::ACCESS_DENIED | NtStatus::NETWORK_ACCESS_DENIED => "this user is not allowed to do that",
         NtStatus::LOGON_FAILURE => "user name or password is wrong",
         NtStatus::ACCOUNT_DISABLED => "the account is disabled",
+        NtStatus::NO_LOGON_SERVERS => "the server cannot read whether accounts have changed",
         NtStatus::ACCOUNT_LOCKED_OUT => "the account is locked after too many wrong passwords",
         NtStatus::ACCOUNT_RESTRICTION => "the account may not log on like this",
         NtStatus::PASSWORD_EXPIRED => "the password has expired",

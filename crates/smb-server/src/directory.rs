@@ -97,6 +97,11 @@ pub trait Directory {
     /// Finds an account by its name, ignoring case; `domain` is the one that the client named and may be
     /// empty.
     fn account(&self, domain: &str, user: &str) -> Option<Account>;
+    /// Whether accounts are known to have changed elsewhere, and how is not known here: nobody logs on anew by a
+    /// password.
+    fn is_behind(&self) -> bool {
+        false
+    }
     /// Finds a share by its name, ignoring case.
     fn share(&self, name: &str) -> Option<Arc<Share>>;
     /// Lists all shares, those that the caller may not reach included.

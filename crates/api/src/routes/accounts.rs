@@ -97,6 +97,13 @@ async fn delete_group(
     audited(&m, peer, "group delete", &name, m.delete_group(name.clone())).await
 }
 
+/// Reads accounts, groups, shares and tokens anew from the cluster's records. In force here once it is answered,
+/// for all who are connected; servers have one another do so after each change.
+#[utoipa::path(get, path = "/accounts/in-force", responses((status = OK, description = "In force as recorded")))]
+async fn follow_now(State(m): State<Shared>) -> Reply<()> {
+    m.follow_now().await.map(Json)
+}
+
 pub(super) fn router() -> Routes {
     Routes::new()
         .reader(routes!(users))
@@ -107,4 +114,5 @@ pub(super) fn router() -> Routes {
         .administrator(routes!(add_group))
         .reader(routes!(group))
         .administrator(routes!(set_group, delete_group))
+        .administrator(routes!(follow_now))
 }

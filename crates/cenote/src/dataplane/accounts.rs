@@ -50,6 +50,10 @@ impl Directory for ServerDirectory {
         })
     }
 
+    fn is_behind(&self) -> bool {
+        self.0.freshness().is_behind()
+    }
+
     fn share(&self, name: &str) -> Option<Arc<Share>> {
         self.0.current().share(name).map(|share| share_of(share))
     }

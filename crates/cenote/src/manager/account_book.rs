@@ -66,7 +66,10 @@ impl AccountBook {
 
     /// Makes the directory agree with the state. One at a time: the caller holds `changing`.
     pub fn publish(&self) -> Result<(), AccountError> {
-        load(&self.state, &self.key).map(|now| self.directory.replace(now))
+        let reading = self.directory.freshness().begin();
+        self.directory.replace(load(&self.state, &self.key)?);
+        self.directory.freshness().end(reading);
+        Ok(())
     }
 
     /// Publishes as soon as the state can be read: a user that was disabled, or lost a password or a right,

@@ -14,6 +14,7 @@ impl Manager {
         let is_behind = self.accounts.is_behind();
         let state = self.accounts.state.trouble().map(|trouble| state_issue(&trouble, is_behind, may_answer));
         report.issues.extend(state);
+        report.issues.extend(self.accounts.directory.freshness().issue());
         report.issues.extend(self.audit.trouble().map(|trouble| audit_issue(&trouble)));
         report.issues.extend(self.room.issues());
         report.health = report.issues.iter().map(|issue| issue.health).max().unwrap_or_default();
@@ -42,6 +43,12 @@ fn state_issue(trouble: &StateTrouble, is_behind: bool, may_answer: bool) -> Hea
         }
         false => "",
     };
+    let elsewhere = match &trouble.place {
+        StatePlace::Etcd(_) => {
+            " Changes of accounts and shares that other servers make meanwhile are not in force here until then."
+        }
+        StatePlace::File(_) | StatePlace::Memory => "",
+    };
     HealthIssue {
         health: Health::Unhealthy,
         code: "cluster_state".to_owned(),
@@ -51,7 +58,7 @@ fn state_issue(trouble: &StateTrouble, is_behind: bool, may_answer: bool) -> Hea
         what: format!("the cluster state cannot be read or written: {}", trouble.why),
         meaning: format!(
             "{served} Changes to the server's records wait or are refused: taking a failed disk out of its volumes (writes to \
-             them wait meanwhile), opening volumes, changing accounts, shares and pools.{change}"
+             them wait meanwhile), opening volumes, changing accounts, shares and pools.{elsewhere}{change}"
         ),
         action: match &trouble.place {
             StatePlace::Etcd(_) => {

@@ -6,9 +6,11 @@ use records::accounts::Accounts;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+mod followed;
+
 /// A manager over an empty state with the user `ann`, beside a data plane that takes its time.
 struct Bench {
-    manager: Manager,
+    manager: Arc<Manager>,
     runtime: tokio::runtime::Runtime,
     in_force: Arc<AtomicBool>,
     _directory: tempfile::TempDir,
@@ -18,8 +20,26 @@ impl Bench {
     fn new() -> Self {
         let place = tempfile::tempdir().unwrap();
         let state = State::open(&place.path().join("state.redb")).unwrap();
-        let key = SealKey::open_or_create(&place.path().join("secret.key")).unwrap();
-        Accounts::new(&state, &key).add_user("ann", "", "first password", &[], 1).unwrap();
+        let key = Arc::new(SealKey::open_or_create(&place.path().join("secret.key")).unwrap());
+        let (data, records, its_key) = (place.path().to_owned(), state.clone(), key.clone());
+        Self::at(place, state, key, |control| no_cluster(&data, &records, &its_key, control))
+    }
+
+    /// A server of a cluster, over these records.
+    fn over(state: State, key: Arc<SealKey>, cluster: Arc<dyn ClusterManagement>) -> Self {
+        Self::at(tempfile::tempdir().unwrap(), state, key, |_| cluster)
+    }
+
+    fn at(
+        place: tempfile::TempDir,
+        state: State,
+        key: Arc<SealKey>,
+        cluster: impl FnOnce(&ControlHandle) -> Arc<dyn ClusterManagement>,
+    ) -> Self {
+        let accounts = Accounts::new(&state, &key);
+        if accounts.users().unwrap().is_empty() {
+            accounts.add_user("ann", "", "first password", &[], 1).unwrap();
+        }
         let directory = SharedDirectory::new(load(&state, &key).unwrap());
         let audit = Arc::new(AuditLog::open(&place.path().join("audit.log")).unwrap());
         let (control, commands) = channel_with(Arc::new(|| {}));
@@ -35,9 +55,8 @@ impl Bench {
             }
         });
         let in_effect = InEffect::new(Config::default());
-        let key = Arc::new(key);
-        let cluster = no_cluster(place.path(), &state, &key, &control);
-        let manager = Manager::new(state, key, directory, control, audit, in_effect, cluster);
+        let cluster = cluster(&control);
+        let manager = Arc::new(Manager::new(state, key, directory, control, audit, in_effect, cluster));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         Self { manager, runtime, in_force, _directory: place }
     }

@@ -119,7 +119,11 @@ pub(crate) fn start<B: Backend, D: Directory>(
             let admitted = Admitted { user, ticket };
             Ok(hold_logon(state, context, HeldLogon { token: token.into(), wishes, admitted }, due, now))
         }
-        Admission::Refused => refuse_logon(state, context, &user, now),
+        Admission::Refused => {
+            // Clients say of this status that the user is locked out, and do not ask for another password.
+            let why = (NtStatus::ACCOUNT_LOCKED_OUT, "too many failures; its password was not looked at");
+            refuse_logon(state, context, &user, why, now)
+        }
     }
 }
 
@@ -198,6 +202,11 @@ fn judge_logon<B: Backend, D: Directory>(
     admitted: Option<Admitted>,
     now: Monotonic,
 ) -> Result<Step<Work>, NtStatus> {
+    if let Some(admitted) = admitted.as_ref().filter(|_| state.directory.is_behind()) {
+        state.logon_guard.settle(&admitted.ticket, Outcome::Unseen, now);
+        let detail = "accounts have changed, and this server cannot read how";
+        return refuse_logon(state, context, &admitted.user, (NtStatus::NO_LOGON_SERVERS, detail), now);
+    }
     let wall = state.clock.at(now);
     let setup = state.setups.get_mut(setup_id(context)?).ok_or(NtStatus::USER_SESSION_DELETED)?;
     let (challenge, random) = (setup.challenge, &mut state.random);
@@ -405,13 +414,12 @@ fn refuse_logon<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &Context,
     user: &str,
+    (status, detail): (NtStatus, &str),
     now: Monotonic,
 ) -> Result<Step<Work>, NtStatus> {
     state.counters.logons_refused += 1;
-    let detail = "too many failures; its password was not looked at".to_owned();
-    note_logon(state, context, LogonAction::Refused, Some(user), detail, now);
-    // Clients say of this status that the user is locked out, and do not ask for another password.
-    end_failed_logon(state, context, NtStatus::ACCOUNT_LOCKED_OUT, u32::MAX, now)
+    note_logon(state, context, LogonAction::Refused, Some(user), detail.to_owned(), now);
+    end_failed_logon(state, context, status, u32::MAX, now)
 }
 
 /// Ends the exchange, and answers the later, the more `failures` there were; at once if no password was checked.

@@ -214,6 +214,8 @@ pub struct People(pub Rc<RefCell<Policy>>);
 pub struct Policy {
     pub account: Option<Option<Account>>,
     pub shares: HashMap<String, Option<Share>>,
+    /// Accounts are known to have changed elsewhere.
+    pub is_behind: bool,
 }
 
 /// Users who may log on, with [`PASSWORD`].
@@ -242,6 +244,10 @@ impl Directory for People {
         let nt_hash = *NtHash::from_password(PASSWORD).as_bytes();
         let number = USERS.iter().position(|known| known.eq_ignore_ascii_case(user))?;
         Some(Account { name: USERS[number].to_owned(), nt_hash, enabled: true, token: token(number) })
+    }
+
+    fn is_behind(&self) -> bool {
+        self.0.borrow().is_behind
     }
 
     fn share(&self, name: &str) -> Option<Arc<Share>> {

@@ -549,3 +549,21 @@ fn a_continuously_available_share_says_so_to_clients_that_know_what_it_means() {
         assert_eq!(capabilities, expected.bits(), "{dialect:x}");
     }
 }
+
+#[test]
+fn nobody_logs_on_anew_by_accounts_that_are_known_to_be_old_and_who_is_logged_on_goes_on() {
+    let mut world = World::new();
+    let mut before = Client::from(&mut world, "10.0.0.7");
+    assert_eq!(before.log_on(&mut world, PASSWORD), NtStatus::SUCCESS);
+    world.people.0.borrow_mut().is_behind = true;
+    // As often as it takes to be throttled, if these were guesses.
+    for _ in 0..12 {
+        let mut anew = Client::from(&mut world, "10.0.0.7");
+        assert_eq!(anew.log_on(&mut world, PASSWORD), NtStatus::PENDING);
+        assert_eq!(anew.wait_for_status(&mut world).1, NtStatus::NO_LOGON_SERVERS);
+    }
+    assert_eq!(before.tree_connect(&mut world, "share"), NtStatus::SUCCESS);
+    world.people.0.borrow_mut().is_behind = false;
+    let mut again = Client::from(&mut world, "10.0.0.7");
+    assert_eq!(again.log_on(&mut world, PASSWORD), NtStatus::SUCCESS, "a refused logon is no guess");
+}
