@@ -393,6 +393,16 @@ mod tests {
     }
 
     #[test]
+    fn servers_that_have_not_confirmed_a_change_are_named_with_the_remedy() {
+        assert!(unconfirmed("node-2").contains("node-2 has not confirmed it"), "{}", unconfirmed("node-2"));
+        let several = unconfirmed("node-2, node-3");
+        assert!(
+            several.contains("node-2, node-3 have not") && several.ends_with("stop the server"),
+            "{several}"
+        );
+    }
+
+    #[test]
     fn a_lock_is_found_in_the_kernels_list() {
         let list = "1: POSIX  ADVISORY  WRITE 10 00:31:7 0 EOF\n2: FLOCK  ADVISORY  WRITE 11 fe:00:42 0 EOF\n\
                     2: -> FLOCK  ADVISORY  WRITE 12 fe:00:43 0 EOF\n3: FLOCK ADVISORY READ 13 fe:00:44 0 EOF\n4: FLOCK\n";

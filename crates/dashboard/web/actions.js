@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "./dom.js";
 import { Command } from "./parts.js";
-import { ask } from "./server.js";
+import { ask, takeUnconfirmed } from "./server.js";
 import { fill, parseSize, size } from "./words.js";
 
 let open = () => {};
@@ -48,9 +48,10 @@ export const Actions = () => {
   const submit = async (event) => {
     event.preventDefault();
     setState({ busy: true });
+    takeUnconfirmed();
     try {
       const answer = await action.run(values);
-      setState({ answer: action.done?.(answer, values) ?? "Done." });
+      setState({ answer: action.done?.(answer, values) ?? "Done.", unconfirmed: takeUnconfirmed() });
     } catch (error) {
       setState({ error: error.message });
     }
@@ -64,6 +65,7 @@ export const Actions = () => {
       ${action.text && html`<p>${action.text}</p>`}
       ${state.answer !== undefined
         ? html`<div class="answer" role="status">${state.answer}</div>
+          ${state.unconfirmed && html`<p class="error" role="alert">The change is not confirmed by ${state.unconfirmed}: the old accounts and shares may stay in force there until the cluster's records can be read. To cut somebody off there at once, stop the server.</p>`}
           <p class="buttons"><button type="button" onClick=${close} autofocus>Close</button></p>`
         : html`${(action.fields ?? []).map((field) => html`<${Field} field=${field} value=${values[field.name]} change=${(value) => setValues({ ...values, [field.name]: value })} />`)}
           ${action.confirm && html`<div class="field"><label for="confirm">Type <b>${action.confirm}</b> to go on</label>

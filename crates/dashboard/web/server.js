@@ -35,6 +35,15 @@ async function refusal(response) {
   return new Refused(told?.kind ?? "internal", told?.message ?? `The server answered ${response.status}.`);
 }
 
+// Servers that have not confirmed a change of accounts or shares, with commas between.
+let unconfirmed = null;
+
+export function takeUnconfirmed() {
+  const servers = unconfirmed;
+  unconfirmed = null;
+  return servers;
+}
+
 // Asks the API: `path` is below /api/v1, `body` becomes JSON.
 export async function ask(method, path, body) {
   const headers = bearer();
@@ -45,6 +54,7 @@ export async function ask(method, path, body) {
   } catch {
     throw new Refused("unavailable", "The server cannot be reached.");
   }
+  unconfirmed = response.headers.get("cenote-unconfirmed") ?? unconfirmed;
   if (!response.ok) throw await refusal(response);
   const text = await response.text();
   return text === "" ? null : JSON.parse(text);
