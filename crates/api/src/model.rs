@@ -32,6 +32,8 @@ pub enum DiskStatus {
     /// In service, without an issue.
     #[default]
     Ok,
+    /// The disk was recorded, and its first opening has not ended.
+    Starting,
     /// The disk's path does not lead to it, or it stopped answering.
     LostCommunication,
     /// A write or flush failed: the disk takes no writes until it is verified (I9).

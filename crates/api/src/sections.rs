@@ -7,6 +7,7 @@ use crate::mail::{DELIVERED_WITHIN, Mail, Protection, check_address, host_and_po
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use ureq::http::Uri;
 
 /// Section `[api]`; [`DOCUMENTATION`] has the help of each key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -138,16 +139,33 @@ impl ApiSection {
     }
 }
 
+/// Demands a URL to which a request can be sent, by the parser that makes the requests.
+fn check_url(url: &str) -> Result<(), String> {
+    let shown = url.escape_debug();
+    if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
+        return Err(format!("'{shown}' is no URL of HTTP"));
+    }
+    let uri: Uri = url.parse().map_err(|why| format!("'{shown}': {why}"))?;
+    let Some(host) = uri.host().filter(|host| !host.is_empty()) else {
+        return Err(format!("'{shown}' names no server"));
+    };
+    // The parser takes any text as the port, and the requests would go to the scheme's port.
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
+    let port = authority.rsplit('@').next().and_then(|place| place.strip_prefix(host)).unwrap_or_default();
+    match port.is_empty() || uri.port_u16().is_some_and(|port| port != 0) {
+        true => Ok(()),
+        false => Err(format!("'{shown}': the port is a number from 1 to 65535")),
+    }
+}
+
 impl HealthSection {
     /// # Errors
     /// [`BadKey`].
     pub fn check(&self) -> Result<(), BadKey> {
-        let hook = &self.webhook;
-        let is_url = ["http://", "https://"].iter().any(|scheme| {
-            hook.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
-        });
-        if !hook.is_empty() && !is_url {
-            return bad("health.webhook", "http://SERVER/PATH or https://SERVER/PATH");
+        if !self.webhook.is_empty()
+            && let Err(why) = check_url(&self.webhook)
+        {
+            return bad("health.webhook", format!("{why}; http://SERVER/PATH or https://SERVER/PATH"));
         }
         self.check_mail()
     }
@@ -215,6 +233,42 @@ mod tests {
             mail_user: "filer".into(),
             mail_password_file: "/etc/cenote/mail.password".into(),
             ..HealthSection::default()
+        }
+    }
+
+    #[test]
+    fn a_webhook_is_a_url_to_which_a_request_can_be_sent() {
+        let check = |url: &str| HealthSection { webhook: url.into(), ..HealthSection::default() }.check();
+        for url in [
+            "http://ho st/x",
+            "http://[::1/x",
+            "http:// /x",
+            "http://h:port/x",
+            "http://127.0.0.1:99999/x",
+            "http://h:0/x",
+            "http://h:/x",
+            "http://",
+            "https:///x",
+            "http://user@/x",
+            "hooks.example",
+            "ftp://h/x",
+            "http://h/a b",
+        ] {
+            let refused = check(url).expect_err(url);
+            assert!(
+                refused.key == "health.webhook" && refused.why.contains("http://SERVER/PATH"),
+                "{refused:?}"
+            );
+        }
+        for url in [
+            "http://hooks.example",
+            "https://hooks.example:8443/x?token=a",
+            "http://[::1]:9/x",
+            "http://[fd00::1]/x",
+            "http://user:word@hooks.example:80/x",
+            "",
+        ] {
+            check(url).expect(url);
         }
     }
 

@@ -157,7 +157,9 @@ impl DiskOpener {
         let opened = self.tasks.blocking(open).await.ok_or_else(|| "no thread to open it on".to_owned())?;
         let opened = opened.map_err(|error| error.to_string())?;
         if let Some(slot) = self.disks.slots_mut().get_mut(&record.id) {
-            slot.condition = Condition::Opening { unanswered_since: None };
+            if let Condition::Opening { has_answered, .. } = &mut slot.condition {
+                *has_answered = true;
+            }
             (slot.watch, slot.file) = (Some(opened.watch()), Default::default());
             slot.host = Default::default();
         }

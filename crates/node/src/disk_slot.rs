@@ -33,8 +33,9 @@ pub enum Condition {
     Present(DiskStore),
     /// A task opens it.
     Opening {
-        /// Since when it has not answered at all; none once its file is open, since everything then has its time bound.
-        unanswered_since: Option<Monotonic>,
+        since: Monotonic,
+        /// Whether its file is open: everything then has its time bound.
+        has_answered: bool,
     },
     /// The next try to open the disk.
     Absent { retry_at: Monotonic },
@@ -131,6 +132,16 @@ impl DiskSlot {
     /// Has been tried.
     pub(crate) fn is_settled(&self) -> bool {
         self.store().is_some() || !self.why.is_empty()
+    }
+
+    /// How long its first opening has lasted; `None`: that has ended, or the disk does not answer.
+    pub fn first_opening(&self, now: Monotonic) -> Option<Duration> {
+        match self.condition {
+            _ if self.is_settled() => None,
+            Condition::Opening { since, .. } => Some(now.since(since)),
+            // It is due at once.
+            Condition::Absent { .. } | Condition::Present(_) => Some(Duration::ZERO),
+        }
     }
 
     /// The file system beneath its file, if that is full.
@@ -254,6 +265,21 @@ mod tests {
         assert_eq!(slot.found_state(105), DiskState::Missing);
         slot.fault = DiskState::Failed;
         assert_eq!(slot.found_state(105), DiskState::Failed);
+    }
+
+    #[test]
+    fn a_disk_is_awaited_until_its_first_opening_has_ended() {
+        let mut slot = slot(DiskState::Healthy);
+        let seconds = |seconds| Monotonic(0).after(Duration::from_secs(seconds));
+        assert_eq!(slot.first_opening(seconds(5)), Some(Duration::ZERO), "recorded, and due at once");
+        for has_answered in [false, true] {
+            slot.condition = Condition::Opening { since: seconds(5), has_answered };
+            assert_eq!(slot.first_opening(seconds(7)), Some(Duration::from_secs(2)));
+        }
+        slot.why = "it does not answer".to_owned();
+        assert_eq!(slot.first_opening(seconds(7)), None);
+        slot.condition = Condition::Absent { retry_at: seconds(9) };
+        assert_eq!(slot.first_opening(seconds(7)), None, "a try has failed");
     }
 
     #[test]

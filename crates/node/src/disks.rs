@@ -195,10 +195,10 @@ impl Disks {
                 }
                 Condition::Absent { retry_at } if *retry_at <= now => {
                     due.push(slot.record.clone());
-                    slot.condition = Condition::Opening { unanswered_since: Some(now) };
+                    slot.condition = Condition::Opening { since: now, has_answered: false };
                     slot.openings.tried(now);
                 }
-                Condition::Opening { unanswered_since: Some(since) }
+                Condition::Opening { since, has_answered: false }
                     if slot.why.is_empty() && now.since(*since) >= self.timeout =>
                 {
                     // The kernel gives up when the device does; volumes are opened without it meanwhile.

@@ -17,6 +17,9 @@ use types::SlabIndex;
 /// A file system that was full is reported until it has this much space again.
 const ROOM_AGAIN_BYTES: u64 = 64 << 20;
 
+/// A file system with less beneath a thin file is full: one write of a client is as large.
+const NO_ROOM_BYTES: u64 = 1 << 20;
+
 /// A host file system that refuses to let a disk's file grow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostFull {
@@ -65,7 +68,9 @@ impl HostFile {
     /// Returns the space that is not reserved yet.
     pub fn wanted(&self, store: &Store<CountedDisk>) -> Wanted {
         let refused = store.health().no_space;
-        let looks_at_room = refused != self.refused || self.full.is_some();
+        // Once after each opening: the file system may be full already, and nothing was refused yet.
+        let is_first = !self.has_own && !self.is_elsewhere;
+        let looks_at_room = is_first || refused != self.refused || self.full.is_some();
         let mut wanted =
             Wanted { own: Vec::new(), slabs: Vec::new(), released: Vec::new(), refused, looks_at_room };
         if self.is_elsewhere {
@@ -93,8 +98,11 @@ impl HostFile {
         }
         let is_refused = refused > self.refused;
         self.refused = refused;
-        let Some(HostRoom { mounted_at, available_bytes }) = room else { return };
-        let is_full = lacks_room || is_refused || self.full.is_some() && available_bytes < ROOM_AGAIN_BYTES;
+        let Some(HostRoom { mounted_at, available_bytes, unbacked_bytes }) = room else { return };
+        let is_full = lacks_room
+            || is_refused
+            || unbacked_bytes > 0 && available_bytes < NO_ROOM_BYTES
+            || self.full.is_some() && available_bytes < ROOM_AGAIN_BYTES;
         if is_full && self.full.is_none() {
             let mount = mounted_at.display();
             tracing::error!(path, %mount, available_bytes, "the file system that a disk's file lies in is full");
@@ -144,9 +152,12 @@ impl Wanted {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use disk::crash::{CrashDisk, CrashOptions};
+    use store::{FormatParameters, format};
+    use types::{DiskId, PoolId};
 
     fn kept(refused: u64, lacks_room: bool, available_bytes: u64) -> Kept {
-        let room = HostRoom { mounted_at: "/srv".into(), available_bytes };
+        let room = HostRoom { mounted_at: "/srv".into(), available_bytes, unbacked_bytes: 0 };
         Kept {
             has_own: true,
             slabs: vec![SlabIndex(1)],
@@ -174,5 +185,31 @@ mod tests {
         assert_eq!(host.full, None);
         host.note(kept(3, true, ROOM_AGAIN_BYTES), "/srv/a", 5);
         assert_eq!(host.full, full(ROOM_AGAIN_BYTES, 5), "a slab of metadata has no room");
+    }
+
+    #[test]
+    fn a_file_system_that_is_full_already_is_told_only_beneath_a_thin_file() {
+        let found = |available_bytes, unbacked_bytes| {
+            let mut host = HostFile::default();
+            let room = HostRoom { mounted_at: "/srv".into(), available_bytes, unbacked_bytes };
+            host.note(Kept { room: Some(room), ..kept(0, false, 0) }, "/srv/a", 1);
+            host.full.is_some()
+        };
+        assert!(found(NO_ROOM_BYTES - 1, 4096));
+        assert!(!found(NO_ROOM_BYTES, 4096), "little room is no refusal");
+        assert!(!found(0, 0), "the file has all of its space");
+    }
+
+    #[test]
+    fn the_room_is_looked_at_after_each_opening() {
+        let disk = CrashDisk::new(CrashOptions::new(160 << 20));
+        let parameters = FormatParameters::new(DiskId::from_bytes([1; 16]), PoolId::from_bytes([2; 16]));
+        let disk = format(disk, parameters).expect("a blank disk");
+        let store =
+            Store::open(CountedDisk::new(Box::new(disk), Default::default())).expect("a formatted disk");
+        let mut host = HostFile::default();
+        assert!(host.wanted(&store).looks_at_room);
+        host.note(kept(0, false, 5), "/srv/a", 1);
+        assert!(!host.wanted(&store).looks_at_room, "nothing has changed");
     }
 }

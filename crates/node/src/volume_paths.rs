@@ -166,10 +166,14 @@ fn caller() -> Caller {
 pub(crate) fn refused(path: &str, status: NtStatus) -> Error {
     let kind = match status {
         NtStatus::OBJECT_NAME_NOT_FOUND | NtStatus::OBJECT_PATH_NOT_FOUND => ErrorKind::NotFound,
-        NtStatus::OBJECT_NAME_INVALID | NtStatus::INVALID_PARAMETER => ErrorKind::Invalid,
-        NtStatus::DISK_FULL => ErrorKind::NoSpace,
-        NtStatus::DEVICE_NOT_READY => ErrorKind::Unavailable,
-        NtStatus::SHARING_VIOLATION => ErrorKind::Conflict,
+        NtStatus::OBJECT_NAME_INVALID
+        | NtStatus::OBJECT_PATH_SYNTAX_BAD
+        | NtStatus::INVALID_PARAMETER
+        | NtStatus::NOT_A_DIRECTORY
+        | NtStatus::STOPPED_ON_SYMLINK => ErrorKind::Invalid,
+        NtStatus::DISK_FULL | NtStatus::QUOTA_EXCEEDED => ErrorKind::NoSpace,
+        NtStatus::DEVICE_NOT_READY | NtStatus::MEDIA_WRITE_PROTECTED => ErrorKind::Unavailable,
+        NtStatus::SHARING_VIOLATION | NtStatus::DELETE_PENDING => ErrorKind::Conflict,
         _ => ErrorKind::Io,
     };
     let shown = if path.is_empty() { "\\" } else { path };
@@ -178,9 +182,35 @@ pub(crate) fn refused(path: &str, status: NtStatus) -> Error {
         NtStatus::OBJECT_PATH_NOT_FOUND => format!("there is no directory for '{shown}' on the volume"),
         NtStatus::NOT_A_DIRECTORY => format!("'{shown}' is a file, not a directory"),
         NtStatus::OBJECT_NAME_INVALID => format!("'{shown}' holds characters that a name cannot have"),
+        NtStatus::STOPPED_ON_SYMLINK => {
+            format!("'{shown}' leads through a link: give the directory's own path")
+        }
+        NtStatus::MEDIA_WRITE_PROTECTED => {
+            format!("'{shown}' cannot be changed: the volume can only be read, see `cenote health`")
+        }
+        NtStatus::DELETE_PENDING => format!("'{shown}' is being deleted"),
         NtStatus::SHARING_VIOLATION => format!("'{shown}' is open by somebody who does not share it"),
         NtStatus::DISK_FULL => format!("'{shown}': the pool is full"),
         _ => format!("{shown}: {status:?}"),
     };
     Error::new(kind, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_the_caller_gave_wrong_is_no_fault_of_the_server() {
+        for (status, kind, words) in [
+            (NtStatus::NOT_A_DIRECTORY, ErrorKind::Invalid, "'a' is a file"),
+            (NtStatus::STOPPED_ON_SYMLINK, ErrorKind::Invalid, "through a link"),
+            (NtStatus::DELETE_PENDING, ErrorKind::Conflict, "is being deleted"),
+            (NtStatus::MEDIA_WRITE_PROTECTED, ErrorKind::Unavailable, "can only be read"),
+            (NtStatus::UNEXPECTED_IO_ERROR, ErrorKind::Io, "a: "),
+        ] {
+            let refused = refused("a", status);
+            assert!(refused.kind == kind && refused.message.contains(words), "{refused:?}");
+        }
+    }
 }

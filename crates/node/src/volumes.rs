@@ -59,10 +59,19 @@ pub struct VolumeEntry {
     leaving: bool,
     /// Disks that had come when it was opened last ([`crate::disks::Disks::arrivals`]).
     arrivals: u64,
+    /// When this server first began to open it; `None`: it opens the volume again.
+    first_opening: Option<Monotonic>,
     /// When it is opened again if that failed, or if it stopped.
     openings: Backoff,
     /// The promise of a disk, which no owner can come to, that ended the last opening.
     refused_by: Option<Epoch>,
+}
+
+impl VolumeEntry {
+    /// How long this server's first opening of the volume has lasted; `None`: it has ended.
+    pub fn first_opening(&self, now: Monotonic) -> Option<Duration> {
+        self.first_opening.filter(|_| self.opening).map(|since| now.since(since))
+    }
 }
 
 /// The recorded volumes.
@@ -193,6 +202,7 @@ impl Volumes {
                     failure: None,
                     leaving: false,
                     arrivals: 0,
+                    first_opening: None,
                     openings: OPENINGS,
                     refused_by: None,
                 };
@@ -280,6 +290,7 @@ impl Volumes {
     pub(crate) fn begin_opening(&self, record: VolumeRecord, arrivals: u64, now: Monotonic) {
         let mut entries = self.entries.borrow_mut();
         let known = entries.get(&record.id).map(|entry| (entry.openings.clone(), entry.refused_by));
+        let first_opening = known.is_none().then_some(now);
         let (mut openings, refused_by) = known.unwrap_or((OPENINGS, None));
         openings.tried(now);
         let (id, pool) = (record.id, record.pool);
@@ -293,6 +304,7 @@ impl Volumes {
             failure: None,
             leaving: false,
             arrivals,
+            first_opening,
             openings,
             refused_by,
         };
@@ -364,7 +376,7 @@ impl Volumes {
     pub(crate) fn note_stopped(&self, volume: VolumeId, now: Monotonic) {
         if let Some(entry) = self.entries.borrow_mut().get_mut(&volume) {
             entry.openings.broke(now);
-            entry.opening = true;
+            (entry.opening, entry.first_opening) = (true, None);
         }
     }
 
@@ -465,6 +477,21 @@ mod tests {
         let volumes = Volumes::new(Box::new(seen.clone()), 64 << 20, 100, 100);
         volumes.begin_opening(record, 0, Monotonic(1));
         (volumes, seen, volume)
+    }
+
+    #[test]
+    fn only_an_opening_by_a_server_that_did_not_have_the_volume_is_the_first() {
+        let (volumes, _, volume) = opening();
+        let lasts = |now| volumes.entries()[&volume].first_opening(Monotonic(now));
+        assert_eq!(lasts(4), Some(Duration::from_nanos(3)));
+        volumes.note_failure(volume, "no disk".to_owned(), Monotonic(5));
+        assert_eq!(lasts(6), None);
+        let record = volumes.entries()[&volume].record.clone();
+        volumes.begin_opening(record, 0, Monotonic(7));
+        assert_eq!(lasts(8), None, "it was away before");
+        let (volumes, _, volume) = opening();
+        volumes.note_stopped(volume, Monotonic(2));
+        assert_eq!(volumes.entries()[&volume].first_opening(Monotonic(3)), None);
     }
 
     #[test]

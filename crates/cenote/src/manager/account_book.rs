@@ -7,6 +7,7 @@ use crate::directory::{Directory, SharedDirectory};
 use crate::reload::InEffect;
 use api::requests::{CreateToken, CreatedToken, ImportPool, ImportedPool, SetUser, ShareOptions, TokenView};
 use api::{ApiError, ErrorKind};
+use machine::places::absolute;
 use node::discovery::discover;
 use records::accounts::{AccountError, Accounts};
 use records::api_tokens::{self, ApiToken};
@@ -16,7 +17,7 @@ use records::seal::SealKey;
 use records::settings::ServerSettings;
 use records::shares::{self, Share, ShareAccess};
 use records::{RoomyState, State, Typed, VolumeRecord};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -164,8 +165,9 @@ impl Import {
         named: &[PathBuf],
         search: &[PathBuf],
     ) -> Result<Self, ApiError> {
-        let old_key = request.key_file.as_ref().map(|path| SealKey::open_existing(Path::new(path)));
-        let old_key = old_key.transpose().map_err(|error| refused(error.into()))?;
+        let key_file = request.key_file.as_deref().map(absolute).transpose()?;
+        let old_key = key_file.map(|path| SealKey::open_existing(&path)).transpose();
+        let old_key = old_key.map_err(|error| refused(error.into()))?;
         let places = book.in_effect.get(Config::disk_places);
         let found = discover(named, search, |path| places.check_found(path));
         let wanted = Wanted {

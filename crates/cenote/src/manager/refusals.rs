@@ -48,7 +48,14 @@ pub(super) fn refused(error: AccountError) -> ApiError {
         | AccountError::Seal(SealError::DoesNotOpen { .. }) => ErrorKind::Corrupt,
         AccountError::State(StateError::NoRoom(_)) => ErrorKind::NoSpace,
         AccountError::State(_) => ErrorKind::Unavailable,
-        AccountError::Seal(_) => ErrorKind::Internal,
+        // Requests read only the key file that they name.
+        AccountError::Seal(SealError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            ErrorKind::NotFound
+        }
+        AccountError::Seal(
+            SealError::Io { .. } | SealError::TooOpen { .. } | SealError::WrongSize { .. },
+        ) => ErrorKind::Invalid,
+        AccountError::Seal(SealError::Random) => ErrorKind::Internal,
     };
     ApiError::new(kind, error.to_string())
 }

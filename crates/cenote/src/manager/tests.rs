@@ -162,3 +162,30 @@ fn health_tells_of_a_state_that_cannot_be_read_and_what_was_changed_is_in_force_
     bench.manager.tell_files(&mut report, true);
     assert!(report.issues.is_empty());
 }
+
+#[test]
+fn a_key_file_that_cannot_be_used_is_the_callers_fault() {
+    let bench = Bench::new();
+    let place = bench._directory.path();
+    let import = |key: &str| {
+        let request = ImportPool {
+            key_file: Some(key.to_owned()),
+            search: vec![place.display().to_string()],
+            ..ImportPool::default()
+        };
+        let error = bench.runtime.block_on(bench.manager.import_pool(request)).unwrap_err();
+        (error.kind, error.message)
+    };
+    let absent = place.join("absent.key").display().to_string();
+    let (kind, message) = import(&absent);
+    assert!(kind == ErrorKind::NotFound && message.contains(&absent), "{message}");
+    let short = place.join("short.key");
+    std::fs::write(&short, "short").unwrap();
+    std::fs::set_permissions(&short, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let (kind, message) = import(&short.display().to_string());
+    assert!(kind == ErrorKind::Invalid && message.contains("bytes long"), "{message}");
+    let (kind, message) = import(&place.display().to_string());
+    assert!(kind == ErrorKind::Invalid, "a directory: {message}");
+    let (kind, message) = import("secret.key");
+    assert!(kind == ErrorKind::Invalid && message.contains("absolute path"), "{message}");
+}

@@ -427,6 +427,7 @@ fn room_that_is_reserved_beneath_a_file_is_taken_and_what_lies_there_stays() {
     assert_eq!(block, [7; 4096]);
     let room = watch.room().expect("the kernel tells").expect("a file");
     assert!(path.starts_with(&room.mounted_at), "{room:?}");
+    assert_eq!(room.unbacked_bytes, (16 << 20) - taken_bytes);
     drop(opened);
     assert_eq!(watch.reserve(0, 4096).expect("nothing"), Reserved::NotHere);
 }

@@ -25,6 +25,9 @@ pub enum FileState {
     Truncated(u64),
 }
 
+/// Unit of a file's blocks (`st_blocks`) on Linux.
+const STAT_BLOCK_BYTES: u64 = 512;
+
 /// The file system that a disk's file lies in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostRoom {
@@ -32,6 +35,8 @@ pub struct HostRoom {
     pub mounted_at: PathBuf,
     /// Free bytes that an unprivileged process may use (f_bavail).
     pub available_bytes: u64,
+    /// Bytes of the disk's file that have no space yet: it is thin, or the file system compresses it.
+    pub unbacked_bytes: u64,
 }
 
 /// Outcome of a reservation.
@@ -88,9 +93,16 @@ impl FileWatch {
     pub fn room(&self) -> io::Result<Option<HostRoom>> {
         let Some(file) = self.size_bytes.and_then(|_| self.file.upgrade()) else { return Ok(None) };
         let found = rustix::fs::fstatvfs(&file)?;
-        let device = rustix::fs::fstat(&file)?.st_dev;
-        let mounted_at = mount_of(device).unwrap_or_else(|| self.path.clone());
-        Ok(Some(HostRoom { mounted_at, available_bytes: found.f_bavail.saturating_mul(found.f_frsize) }))
+        let stat = rustix::fs::fstat(&file)?;
+        let mounted_at = mount_of(stat.st_dev).unwrap_or_else(|| self.path.clone());
+        let len_bytes = u64::try_from(stat.st_size).unwrap_or_default();
+        let backed_bytes = u64::try_from(stat.st_blocks).unwrap_or_default() * STAT_BLOCK_BYTES;
+        Ok(Some(HostRoom {
+            mounted_at,
+            available_bytes: found.f_bavail.saturating_mul(found.f_frsize),
+            // Extended attributes and the map of the file count as its blocks, too.
+            unbacked_bytes: len_bytes.saturating_sub(backed_bytes),
+        }))
     }
 
     /// Checks the file. `None`: it is not open any more.

@@ -12,11 +12,14 @@ use node::volumes::Volumes;
 use node::{Asked, Beyond, HostFull, Slow};
 use records::DiskState;
 use records::image::records_in_words;
+use std::time::Duration;
 use types::size::show_size;
 
 /// Unreadable or corrupt blocks from which a disk should be replaced. It remaps a sector when it is written
 /// again, and a few in its life are usual; disks with more fail many times as often within weeks.
 const REPLACE_AT_BLOCKS: u64 = 10;
+/// An opening that takes longer is reported: reading a disk's records and its journal takes a second or two.
+pub(super) const LONG_OPENING: Duration = Duration::from_secs(10);
 /// Lost writes that are a reason to replace a disk. The first may be a cable, a controller or a power supply.
 const REPLACE_AT_LOST_WRITES: u64 = 2;
 
@@ -284,6 +287,22 @@ fn promises<'a>(slot: &'a DiskSlot, found: &'a [Beyond]) -> Option<WrongPromises
 pub(super) const IMPORT_ANEW: &str = "Stop the server, move state.redb in its data directory away, start it, and import the pool \
      (`cenote pool import`). Retire and replace none of the pool's disks.";
 
+/// Reports that the first opening of a disk takes long; `lasts`: so far.
+pub(super) fn opening_disk(slot: &DiskSlot, lasts: Duration) -> Option<HealthIssue> {
+    (lasts >= LONG_OPENING).then(|| HealthIssue {
+        health: Health::Warning,
+        code: "disk_opening".to_owned(),
+        target: format!("disk {}", slot.record.id),
+        since_unix_s: slot.since_unix_s,
+        server: None,
+        what: format!("opening {} has taken {} s so far", slot.record.path, lasts.as_secs()),
+        meaning: "The disk answers, and its records are still being read; its data wait, or are read from other disks."
+            .to_owned(),
+        action: "Wait. If it takes minutes, check the disk, its cable and controller, and the server's load."
+            .to_owned(),
+    })
+}
+
 /// Reports why a disk cannot be used.
 pub(super) fn lost_disk(slot: &DiskSlot) -> HealthIssue {
     HealthIssue {
@@ -340,12 +359,12 @@ pub(super) fn unrecorded_disk(slot: &DiskSlot, why: &str, since_unix_s: u64) -> 
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use records::{DiskRecord, FaultDomain};
     use types::{DiskId, PoolId};
 
-    fn slot() -> DiskSlot {
+    pub fn slot() -> DiskSlot {
         let record = DiskRecord {
             id: DiskId::from_bytes([1; 16]),
             pool: PoolId::from_bytes([2; 16]),
@@ -389,6 +408,14 @@ mod tests {
         );
         assert!(!issue.action.contains("disk retire") && !issue.action.contains("Bring"), "{issue:?}");
         assert!(!issue.meaning.contains("can be read and written"), "{issue:?}");
+    }
+
+    #[test]
+    fn an_opening_is_an_issue_only_if_it_takes_long() {
+        assert!(opening_disk(&slot(), LONG_OPENING - Duration::from_millis(1)).is_none());
+        let issue = opening_disk(&slot(), Duration::from_secs(12)).expect("an issue");
+        assert!(issue.what == "opening /dev/sdq1 has taken 12 s so far", "{issue:?}");
+        assert!(issue.code == "disk_opening" && issue.health == Health::Warning, "{issue:?}");
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! Disks as the control plane is shown them.
 
 use super::disk_issues::{
-    changed_file, disk_faults, full_host, lost_disk, older_image, promise_beyond, retiring_disk, slow_disk,
-    table_fault, unrecorded_disk, went_back,
+    changed_file, disk_faults, full_host, lost_disk, older_image, opening_disk, promise_beyond,
+    retiring_disk, slow_disk, table_fault, unrecorded_disk, went_back,
 };
 use api::model::{Disk, DiskCounters, DiskStatus, DiskUsage, Health, HealthIssue};
 use node::damage::Damage;
 use node::disk_slot::{Condition, DiskSlot};
 use node::{Node, Recorded};
 use records::{DiskRecord, DiskState, FaultDomain};
+use types::Monotonic;
 
 /// Shows all disks, and adds their issues.
 pub(super) fn show_disks(node: &Node, issues: &mut Vec<HealthIssue>) -> Vec<Disk> {
@@ -53,8 +54,10 @@ fn show_disk((node, recorded): (&Node, &Recorded), slot: &DiskSlot, issues: &mut
             }
         }),
         Condition::Opening { .. } | Condition::Absent { .. } => {
-            (status, health) = (DiskStatus::LostCommunication, Health::Unhealthy);
-            issues.push(lost_disk(slot));
+            let issue;
+            (status, issue) = absence(slot, node.tasks.now());
+            health = issue.as_ref().map_or(health, |issue| health.max(issue.health));
+            issues.extend(issue);
         }
     }
     if is_retired {
@@ -89,6 +92,14 @@ fn show_disk((node, recorded): (&Node, &Recorded), slot: &DiskSlot, issues: &mut
         rotational,
         counters: Some(show_counters(slot, &damage, &node.damage.acknowledged(record.id))),
         ..as_recorded(record)
+    }
+}
+
+/// Shows why a disk is not present: it cannot be used, or nothing is wrong and it is being opened.
+fn absence(slot: &DiskSlot, now: Monotonic) -> (DiskStatus, Option<HealthIssue>) {
+    match slot.first_opening(now) {
+        Some(lasts) => (DiskStatus::Starting, opening_disk(slot, lasts)),
+        None => (DiskStatus::LostCommunication, Some(lost_disk(slot))),
     }
 }
 
@@ -148,5 +159,29 @@ fn show_counters(slot: &DiskSlot, damage: &Damage, acknowledged: &Damage) -> Dis
         acknowledged_corrupt_blocks: acknowledged.corrupt_blocks,
         acknowledged_medium_errors: acknowledged.medium_errors,
         acknowledged_lost_writes: acknowledged.lost_writes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::disk_issues::tests::slot;
+    use super::*;
+
+    #[test]
+    fn a_disk_that_was_recorded_a_moment_ago_starts_and_is_not_lost() {
+        let (mut slot, now) = (slot(), Monotonic(5_000_000_000));
+        let began = Monotonic(4_000_000_000);
+        for condition in [
+            Condition::Absent { retry_at: Monotonic(0) },
+            Condition::Opening { since: began, has_answered: false },
+            Condition::Opening { since: began, has_answered: true },
+        ] {
+            slot.condition = condition;
+            assert!(matches!(absence(&slot, now), (DiskStatus::Starting, None)));
+        }
+        slot.why = "it does not answer".to_owned();
+        let (status, issue) = absence(&slot, now);
+        assert_eq!(status, DiskStatus::LostCommunication);
+        assert!(issue.expect("an issue").what.ends_with("cannot be used: it does not answer"));
     }
 }

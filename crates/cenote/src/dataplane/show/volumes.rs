@@ -1,6 +1,6 @@
 //! Volumes as the control plane is shown them.
 
-use super::disk_issues::IMPORT_ANEW;
+use super::disk_issues::{IMPORT_ANEW, LONG_OPENING};
 use super::volume_issues::{
     degraded_volume, detached_volume, full_volume, lost_blocks, read_only_volume, unreached_volume,
     unwritten_changes, volume_of_older_images,
@@ -176,7 +176,7 @@ fn add_issues(
             None => issue,
         });
     } else if !looked.is_served && !looked.is_elsewhere {
-        issues.push(waiting_volume(record, node));
+        issues.extend(waiting_volume(record, entry.first_opening(node.tasks.now()), node));
     } else if let (Some(lasts), Some(owner)) = (looked.unreached_for, record.owner) {
         issues.push(unreached_volume(record, &node.neighbours.name(owner), lasts, node.hears_most()));
     } else if copies.few > 0 {
@@ -247,12 +247,13 @@ fn passed_on_volume(node: &Node, record: &VolumeRecord) -> HealthIssue {
     HealthIssue { what, ..detached_volume(record, "") }
 }
 
-fn waiting_volume(record: &VolumeRecord, node: &Node) -> HealthIssue {
+/// `lasts`: how long the first opening of the volume has lasted, which is an issue only if it takes long or cannot end.
+fn waiting_volume(record: &VolumeRecord, lasts: Option<Duration>, node: &Node) -> Option<HealthIssue> {
     let (absent, neighbours) = (absent_members(record, &node.disks), &node.neighbours);
     let space = node.pools.space(record.pool);
     let held = space.and_then(|space| space.with_volume(record.id, |coordinator| coordinator.held_images()));
     if let Some(held) = held.filter(|held| !held.is_empty()) {
-        return volume_of_older_images(record, &held);
+        return Some(volume_of_older_images(record, &held));
     }
     let what = match absent.is_empty() {
         true => "it is being opened".to_owned(),
@@ -260,11 +261,19 @@ fn waiting_volume(record: &VolumeRecord, node: &Node) -> HealthIssue {
     };
     let issue = HealthIssue { what, ..detached_volume(record, "") };
     let Some(refused) = record.in_sync.iter().find(|disk| neighbours.refusal(**disk).is_some()) else {
-        return issue;
+        let has_begun = lasts.is_some_and(|lasts| lasts < LONG_OPENING) && !lacks_member(record, node);
+        return (!has_begun).then_some(issue);
     };
     let action = format!(
         "It may wait for disk {refused}, which this server refused: health has an issue about that disk. If the volume does \
          not open without it, import the lost servers' disks on another, single server."
     );
-    HealthIssue { action, ..issue }
+    Some(HealthIssue { action, ..issue })
+}
+
+/// Whether a disk of this server with the volume's last writes was tried and cannot be used.
+fn lacks_member(record: &VolumeRecord, node: &Node) -> bool {
+    let (slots, now) = (node.disks.slots(), node.tasks.now());
+    let mut members = record.in_sync.iter().filter_map(|disk| slots.get(disk));
+    members.any(|slot| slot.store().is_none() && slot.first_opening(now).is_none())
 }
