@@ -252,8 +252,8 @@ impl Servers {
         }
     }
 
-    /// Has all nodes know the free slabs of the disks as they are, as servers report them to each other: an older image has others than the
-    /// coordinator has counted.
+    /// Has all nodes know the free slabs of the disks as they are, as servers report them to each other: another node's coordinator took and
+    /// gave back some, and an older image has others than were counted.
     pub fn report_slabs(&self, course: &Course) {
         for (number, node) in self.nodes.iter().enumerate() {
             let disks = self.disks.iter().filter(|disk| disk.added);

@@ -589,10 +589,7 @@ impl SpaceWorld {
         if !self.servers.nodes[node].up {
             self.membership.started(&mut self.course, node);
             self.servers.restart(&mut self.course, node);
-            let Scenario { older_images_of_all, older_images_of_one, .. } = self.course.scenario;
-            if older_images_of_all || older_images_of_one {
-                self.servers.report_slabs(&self.course);
-            }
+            self.servers.report_slabs(&self.course);
         }
     }
 
@@ -618,6 +615,7 @@ impl SpaceWorld {
                 servers.nodes.iter_mut().for_each(|node| node.frozen_until = 0);
                 (0..servers.disks.len()).for_each(|disk| servers.heal_disk(course, disk));
                 (0..self.servers.nodes.len()).for_each(|node| self.restart(node));
+                self.servers.report_slabs(&self.course);
             }
         }
     }
