@@ -262,11 +262,13 @@ fn answers_that_a_client_does_not_read_are_told_by_either_transport_until_it_rea
     let mut links = bench.links();
     links.iter_mut().for_each(|link| say(link, "is let in"));
     hear(&mut bench, &mut links, 1);
-    bench.echo.repeats = 40;
+    (bench.echo.repeats, bench.echo.is_busy) = (40, true);
     let long = "x".repeat(400_000);
     links.iter_mut().for_each(|link| say(link, &long));
-    bench.until(&mut links, |bench, _| bench.echo.handled.len() == 4);
-    // Nobody reads any more: the messages on their way fit into no buffer.
+    let kept = |bench: &Bench| [bench.clients.tcp().kept_bytes(), bench.clients.direct().kept_bytes()];
+    bench.until(&mut links, |bench, _| kept(bench) == [400_000; 2]);
+    // Both are answered when nobody reads any more: the messages on their way fit into no buffer.
+    bench.echo.is_busy = false;
     bench.until(&mut [], |bench, _| [1, 2].iter().all(|name| bench.echo.unsent.get(name) > Some(&(1 << 20))));
     let heard = hear(&mut bench, &mut links, 41);
     assert!(heard.iter().flatten().all(|text| *text == long));
