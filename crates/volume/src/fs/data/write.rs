@@ -106,10 +106,13 @@ impl Editor<'_> {
             if *error != FsError::NoSpace {
                 return Err(error.clone());
             }
-            if self.blocks_needed(id, from, to)? > 0 {
+            let others = unstored - self.streams.held_blocks();
+            // With nothing else on its way, these blocks find no space either.
+            let is_stuck = others == 0 && unstored * BLOCK >= 2 * most;
+            if is_stuck || self.blocks_needed(id, from, to)? > 0 {
                 return Err(FsError::NoSpace);
             }
-            if (unstored - self.streams.held_blocks()) * BLOCK < most {
+            if others * BLOCK < most && unstored * BLOCK < 2 * most {
                 return Ok(());
             }
         }

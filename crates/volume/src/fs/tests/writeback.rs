@@ -245,6 +245,8 @@ fn writes_that_memory_has_no_room_for_are_refused_while_write_back_fails() {
 struct FullDisk {
     disk: SharedDisk,
     is_full: Rc<Cell<bool>>,
+    /// It refuses to change what is there, too.
+    refuses_changes: Rc<Cell<bool>>,
     refused: Vec<u64>,
 }
 
@@ -255,6 +257,9 @@ impl VirtualDisk for FullDisk {
     fn submit(&mut self, token: u64, request: SpaceRequest) {
         match request {
             SpaceRequest::Write { class: WriteClass::Fresh, .. } if self.is_full.get() => {
+                self.refused.push(token);
+            }
+            SpaceRequest::Write { class: WriteClass::Overwrite, .. } if self.refuses_changes.get() => {
                 self.refused.push(token);
             }
             request => self.disk.submit(token, request),
@@ -270,7 +275,13 @@ impl VirtualDisk for FullDisk {
 #[test]
 fn new_data_that_finds_no_space_keeps_nobody_from_changing_what_is_there() {
     let (disk, is_full) = (memory_disk(), Rc::new(Cell::new(false)));
-    let device = FullDisk { disk: disk.clone(), is_full: is_full.clone(), refused: Vec::new() };
+    let refuses_changes = Rc::new(Cell::new(false));
+    let device = FullDisk {
+        disk: disk.clone(),
+        is_full: is_full.clone(),
+        refuses_changes: refuses_changes.clone(),
+        refused: Vec::new(),
+    };
     let config = Config { dirty_bytes: 1 << 20, ..Config::default() };
     let mut bench = Bench::over(disk, Box::new(device), config);
     let old = stored_file(&mut bench, 4);
@@ -297,6 +308,15 @@ fn new_data_that_finds_no_space_keeps_nobody_from_changing_what_is_there() {
     assert_eq!(bench.write(new, at, &[7; 65536]), Err(FsError::NoSpace));
     let dirty = bench.fs.statistics().dirty_bytes;
     assert!(dirty <= 2 << 20, "{dirty} bytes wait");
+
+    // If that is refused as well, memory has its bound, and writes are refused.
+    refuses_changes.set(true);
+    let refused =
+        (0..64_u64).map(|round| bench.write(old, round << 16, &[round as u8; 65536])).find_map(Result::err);
+    assert_eq!(refused, Some(FsError::NoSpace));
+    let dirty = bench.fs.statistics().dirty_bytes;
+    assert!(dirty <= (2 << 20) + 65536, "{dirty} bytes wait");
+    refuses_changes.set(false);
 
     is_full.set(false);
     pass(&mut bench, Duration::from_secs(40));
