@@ -214,7 +214,6 @@ pub trait Management: Send + Sync + 'static {
     /// for all connected clients.
     fn follow_now(&self) -> Answer<'_, ()>;
 
-    /// `path` within the share, `\` between names.
     /// The quotas of one user, known or not, or of all.
     fn quotas(&self, volume: String, user: Option<String>) -> Answer<'_, QuotaReport>;
     /// Turns quotas of a volume on or off, and sets the bounds of users without own ones.

@@ -193,7 +193,6 @@ pub enum Provisioning {
     Fixed,
 }
 
-/// A virtual disk's OperationalStatus.
 /// Code of the issue that another live server has a volume and does not answer this one. In a cluster
 /// it counts if all servers report it.
 pub const VOLUME_UNREACHED: &str = "volume_unreached";

@@ -132,7 +132,7 @@ impl DiskOpener {
         self.tasks.blocking(find).await.unwrap_or(Ok(None))
     }
 
-    /// What an opened disk says of itself, if it is an older image: it has promised less to some volume than the records have of it, which they have
+    /// Report of an opened disk, if it is an older image: it has promised less to some volume than the records have of it, which they have
     /// after it did. The right one may lie beside it.
     async fn old_image(&self, record: &DiskRecord, store: &Store<CountedDisk>) -> Option<FoundDisk> {
         let promised: BTreeMap<VolumeId, Epoch> = store.promises().into_iter().collect();

@@ -63,7 +63,7 @@ impl Location {
     /// Either slash separates, but a URL has only its own.
     ///
     /// # Errors
-    /// What is missing or wrong.
+    /// The part that is missing or wrong.
     pub fn parse(text: &str) -> Result<Self, LocationError> {
         let (rest, is_url) = without_scheme(text).ok_or(LocationError::Scheme)?;
         let separators: &[char] = if is_url { &['/'] } else { &['/', '\\'] };

@@ -6,7 +6,7 @@ use records::VolumeRecord;
 use space::seam::BlockStore;
 use types::Epoch;
 
-/// What a disk held at one time.
+/// Contents of a disk at one time.
 pub(super) struct Held {
     image: Image,
     promised: Epoch,
@@ -29,7 +29,7 @@ impl Held {
 #[derive(Default)]
 pub(super) struct Images {
     pub taken: Vec<Held>,
-    /// What the disks should hold, while older images of all are in their places.
+    /// Contents that the disks should have, while older images of all are in their places.
     pub right: Vec<Held>,
 }
 

@@ -126,7 +126,7 @@ pub(crate) enum Medium {
     Real(CrashDisk),
 }
 
-/// What a medium held at one time.
+/// Contents of a medium at one time.
 pub(crate) enum Image {
     Fake(FakeImage),
     Real(CrashDisk),

@@ -203,7 +203,7 @@ impl Scenario {
     fn add_older_images_of_all(&mut self) {
         self.older_images_of_all = true;
         self.faults_ms = 5_000;
-        // What is wrong with one disk is not to be left when all are exchanged.
+        // The faults of one disk are not to be left when all are exchanged.
         (self.corruption, self.retirement, self.addition) = (false, false, false);
     }
 

@@ -391,7 +391,7 @@ impl Membership {
         let (epoch, owner) = (self.record.epoch.next(), facts.setting.config.node);
         let mut next = VolumeRecord { epoch, owner, ..self.record.clone() };
         if facts.setting.serving() {
-            // What becomes of the others is decided. Before, a crash would have them be accepted once more.
+            // The fate of the others is decided. Before, a crash would have them be accepted once more.
             next.accepted_images.retain(|disk| self.gone_back.is_waiting(*disk));
         }
         let mut draft = Draft { next, changes, never_joined: Vec::new() };

@@ -7,7 +7,7 @@ use types::{ChunkIndex, DiskId, Epoch};
 /// One entry of the record's `building` list.
 pub(super) type Mark = (DiskId, ChunkIndex);
 
-/// What the record that makes a new copy count changes: it takes the one mark away and sets the other.
+/// Marks of the record that makes a new copy count: it takes the one away and sets the other.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MarkChange {
     pub unmark: Option<Mark>,

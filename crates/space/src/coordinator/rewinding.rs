@@ -1,4 +1,4 @@
-//! What the record says of disks that went back in time.
+//! The record of disks that went back in time.
 
 use super::going_back::Fate;
 use super::membership::{Draft, Facts, Membership};
