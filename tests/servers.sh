@@ -1,12 +1,12 @@
 # Servers as processes of their own, each at an address of loopback and with its configuration, that may become a cluster. Sourced behind lib.sh by
-# scripts that have set `base`: server N is at 127.0.0.(base + N), its data in $work/node-N, its log beside it.
+# scripts with a number in their name: server N is at `address N`, its data in $work/node-N, its log beside it.
 pids=()
 servers_cleanup() {
     for pid in "${pids[@]}"; do kill -9 "$pid" 2>/dev/null; done
     cleanup
 }
 trap servers_cleanup EXIT
-address() { echo "127.0.0.$((base + $1))"; }
+. "$root/tests/addresses.sh"
 node() { # NUMBER COMMAND...
     local number=$1
     shift

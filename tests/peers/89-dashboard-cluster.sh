@@ -8,8 +8,8 @@ FLEET=${FLEET:-$(dirname "$CENOTE")/fleet}
 export TMPDIR=$work
 pids=()
 
-base=$((190 + RANDOM % 40))
-addresses=127.0.0.$((base + 1)),127.0.0.$((base + 2)),127.0.0.$((base + 3))
+. "$root/tests/addresses.sh"
+addresses=$(address 1),$(address 2),$(address 3)
 # Its servers end with it, since their standard input does.
 cluster_cleanup() {
     for pid in "${pids[@]}"; do kill -9 "$pid" 2>/dev/null; done

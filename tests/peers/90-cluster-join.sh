@@ -4,7 +4,6 @@
 . "$(dirname "$0")/../lib.sh"
 command -v etcd >/dev/null || { echo "etcd is missing: apt-get install etcd-server"; exit 77; }
 
-base=$((60 + RANDOM % 60))
 . "$root/tests/servers.sh"
 
 # shows "SCHEMA" NUMBER COMMAND...: passes where the command prints JSON of the schema, [SCHEMA] for a list; the output is in $work/shown.

@@ -4,8 +4,7 @@
 command -v etcd >/dev/null || { echo "etcd is missing: apt-get install etcd-server"; exit 77; }
 command -v smbclient >/dev/null || { echo "smbclient is missing: apt-get install smbclient"; exit 77; }
 
-base=$((130 + RANDOM % 60))
-address() { echo "127.0.0.$((base + $1))"; }
+. "$root/tests/addresses.sh"
 node() { # NUMBER COMMAND...
     local number=$1
     shift

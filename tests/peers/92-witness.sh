@@ -4,7 +4,6 @@
 command -v etcd >/dev/null || { echo "etcd is missing: apt-get install etcd-server"; exit 77; }
 command -v smbclient >/dev/null || { echo "smbclient is missing: apt-get install smbclient"; exit 77; }
 
-base=$((200 + RANDOM % 40))
 . "$root/tests/servers.sh"
 
 witness_pid=

@@ -4,7 +4,6 @@
 command -v etcd >/dev/null || { echo "etcd is missing: apt-get install etcd-server"; exit 77; }
 command -v openssl >/dev/null || { echo "openssl is missing: apt-get install openssl"; exit 77; }
 
-base=$((60 + RANDOM % 60))
 . "$root/tests/servers.sh"
 
 keys=$work/keys etcd_pid=

@@ -8,8 +8,8 @@ FLEET=${FLEET:-$target/release/fleet}
 [[ -x $FLEET ]] || { echo "no binary at $FLEET: cargo build --release --package cenote-fleet"; exit 77; }
 [[ -x $(dirname "$FLEET")/diskspd ]] || { echo "no diskspd beside $FLEET: cargo build --release --package cenote-diskspd"; exit 77; }
 
-base=$((170 + RANDOM % 25))
-addresses=127.0.0.$((base + 1)),127.0.0.$((base + 2)),127.0.0.$((base + 3))
+. "$root/tests/addresses.sh"
+addresses=$(address 1),$(address 2),$(address 3)
 fleet() { timeout 180 "$FLEET" --fleet "$work/fleet" "$@" </dev/null; }
 node_1() { timeout 60 "$CENOTE" --data "$work/data/node-1" "$@"; }
 # Its servers end with it, since their standard input does.

@@ -3,7 +3,6 @@
 . "$(dirname "$0")/../lib.sh"
 command -v etcd >/dev/null || { echo "etcd is missing: apt-get install etcd-server"; exit 77; }
 
-base=$((20 + RANDOM % 30))
 . "$root/tests/servers.sh"
 
 votes() { # ASKED COUNT

@@ -5,7 +5,6 @@
 command -v etcd >/dev/null || { echo "etcd is missing: apt-get install etcd-server"; exit 77; }
 command -v smbclient >/dev/null || { echo "smbclient is missing: apt-get install smbclient"; exit 77; }
 
-base=$((240 + RANDOM % 10))
 . "$root/tests/servers.sh"
 
 at() { # NUMBER SHARE SMBCLIENT-COMMANDS

@@ -5,7 +5,6 @@
 command -v etcd >/dev/null || { echo "etcd is missing: apt-get install etcd-server"; exit 77; }
 command -v smbclient >/dev/null || { echo "smbclient is missing: apt-get install smbclient"; exit 77; }
 
-base=$((220 + RANDOM % 20))
 . "$root/tests/servers.sh"
 new=$CENOTE
 at() { # NUMBER SMBCLIENT-COMMANDS
