@@ -27,6 +27,8 @@ pub(crate) const TICK: u64 = 5 * MILLISECOND;
 pub(crate) const LEASE: Duration = Duration::from_millis(250);
 /// Age of a verdict from which it is about a life that was recorded later, too.
 const VERDICT_STANDS: Duration = Duration::from_millis(500);
+/// How long after a crash others may take a node for dead that is back.
+pub(super) const VERDICT_MAX: u64 = 500 * MILLISECOND;
 /// How long large messages must be lost, or come through again, to prove a way lost, or good. A tenth
 /// of the real time.
 const WAY_PROVEN: u64 = 300 * MILLISECOND;

@@ -11,7 +11,7 @@ use super::images::Images;
 use super::invariants::{dead_nodes, i6, i10};
 use super::judge::Judge;
 use super::manager::Manager;
-use super::membership::{Membership, TICK, Told};
+use super::membership::{Membership, TICK, Told, VERDICT_MAX};
 use super::narrate;
 use super::network::Network;
 use super::scenario::Scenario;
@@ -577,6 +577,8 @@ impl SpaceWorld {
             return;
         }
         self.course.coverage.crashes += 1;
+        let until = self.course.now + down_for + VERDICT_MAX;
+        self.images.unsettled_until = self.images.unsettled_until.max(until);
         self.drop_coordinator(node);
         self.forget_holding(node);
         self.gates.end(&self.servers, node);

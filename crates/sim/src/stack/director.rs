@@ -149,6 +149,7 @@ impl Director {
         world.stop(0, power);
         if let Some(striking) = &mut self.striking
             && let Some(image) = striking.old_image(world.now.since(self.since))
+            && world.may_miss_a_disk()
             && let Some(disk) = world.disks.iter().find(|disk| disk.id == striking.disk)
         {
             disk.medium.roll_back(&image);

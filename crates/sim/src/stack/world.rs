@@ -141,6 +141,14 @@ impl StackWorld {
         (0..self.scenario.volumes.len()).map(is_thin).collect()
     }
 
+    /// Whether any disk may be missed by the records of all volumes: an opening waits for one that has the only copy of something.
+    pub fn may_miss_a_disk(&self) -> bool {
+        let of = |index| self.state.read::<VolumeRecord>(&volume_id(index).to_string());
+        let is_mirrored = |record: &VolumeRecord| record.min_holders == record.resiliency.copies();
+        let may_miss = |index| matches!(of(index), Ok(Some(found)) if is_mirrored(&found.value));
+        (0..self.scenario.volumes.len()).all(may_miss)
+    }
+
     /// A process starts on the node; `formats`: volumes that are made anew.
     pub fn start(&mut self, node: usize, formats: Vec<Option<Format>>) {
         let ids: Vec<DiskId> =

@@ -488,6 +488,7 @@ impl Coordinator {
                 Next::Close(chunk) => jobs.builds.abort_build(chunk, ground),
                 Next::Synced(step) => jobs.step_done(step, ground, operations, syncing),
                 Next::Abandon(disk) => jobs.abandon_resync(disk, ground),
+                Next::BringBack => jobs.plan_soon(ground.setting.now),
             }
         }
     }
@@ -604,6 +605,8 @@ impl Coordinator {
         for disk in changes.disks(Change::Add) {
             ground.membership.note_absent(disk, now);
             ground.connect(disk);
+            // It may have a session.
+            jobs.plan_soon(now);
         }
         for (disk, chunk) in changes.marks() {
             jobs.builds.build_marked(disk, chunk, ground, operations, syncing);

@@ -29,6 +29,8 @@ pub(super) enum Next {
     Synced(Synced),
     /// The disk failed, and no acknowledged write depends on it: the copies to it are given up.
     Abandon(DiskId),
+    /// A disk that is out has a session: it is brought back at once, since writes may wait for its space.
+    BringBack,
 }
 
 /// The meaning of a response beyond the call that it answers.
