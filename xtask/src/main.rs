@@ -1,6 +1,6 @@
 //! `cargo xtask NAME`: the project's own chores.
 //!
-//! `cargo xtask sim [--world space|stack|lasting] [--first SEED] [--seeds N | --seconds N] [--stop]` runs the simulator on all cores;
+//! `cargo xtask sim [--world space|stack|persistent-opens] [--first SEED] [--seeds N | --seconds N] [--stop]` runs the simulator on all cores;
 //! `cargo xtask sim --planted [NAME] [--quick]` plants bugs, one after the other, and requires that the simulator finds them. `--release`
 //! runs many seeds fast, without checked arithmetic.
 //!
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         Some("soak") => soak::run(arguments.collect()),
         _ => {
             eprintln!(
-                "usage: cargo xtask sim [--planted [NAME] [--quick]] [--world space|stack|lasting] [--first SEED] [--seeds N | --seconds N] [--threads N] \
+                "usage: cargo xtask sim [--planted [NAME] [--quick]] [--world space|stack|persistent-opens] [--first SEED] [--seeds N | --seconds N] [--threads N] \
                  [--stop] [--release]\n       \
                  cargo xtask tidy [RULE ...]\n       \
                  cargo xtask changed\n       \

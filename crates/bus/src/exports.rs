@@ -9,12 +9,12 @@ use crate::accounts::node_of;
 use crate::wire::{self, Malformed};
 use records::ClusterState;
 use smb::wire::fsctl;
+use space::block_store::BlockStore;
 use space::local::LocalSpace;
 use space::local::nodes::DiskReport;
 use space::message::{
     Answer, BusError, Operation, PeerId, Priority, Request, RequestId, Response, SessionId,
 };
-use space::seam::BlockStore;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;

@@ -1,11 +1,11 @@
 //! Several nodes in one process, over one state, and a bus in memory.
 
-use crate::answering::Heartbeats;
 use crate::formatting::NewDisk;
 use crate::jobs::{JobKind, JobState};
-use crate::neighbours::{Membership, NodeLife, Unreached};
+use crate::lease_gate::Heartbeats;
 use crate::node::{Node, Options, Settings};
 use crate::node_of_cluster::adopt_records;
+use crate::peers::{Membership, NodeLife, Unreached};
 use crate::served::ServedVolume;
 use crate::volume_care::NewVolume;
 use crate::volumes::Front;
@@ -420,7 +420,7 @@ impl Rig {
             .expect("a pool");
         for node in 2..=nodes {
             rig.until("the pool is known", |rig| rig.of(node).pools.space(pool).is_some());
-            let (care, disk) = (rig.of(node).disk_care.clone(), rig.disk(&format!("disk-{node}")));
+            let (care, disk) = (rig.of(node).disk_admin.clone(), rig.disk(&format!("disk-{node}")));
             rig.run(node, async move { care.add(pool, disk).await }).expect("a disk");
         }
         rig.until("all disks are known", |rig| {
@@ -488,11 +488,11 @@ fn a_single_server_becomes_a_node_while_it_serves_and_answers_by_leases_from_the
     rig.tell_lives();
     rig.until("the volume is known there", |rig| rig.of(2).volumes.is_elsewhere(volume));
     assert_eq!(rig.servers(volume), [1]);
-    let (care, disk) = (rig.of(2).disk_care.clone(), rig.disk("disk-3"));
+    let (care, disk) = (rig.of(2).disk_admin.clone(), rig.disk("disk-3"));
     rig.run(2, async move { care.add(pool, disk).await }).expect("a disk");
     // Decisions on a disk of the first node are recorded with that node as its owner.
     let disk = *rig.of(1).disks.slots().keys().next().expect("a disk");
-    let care = rig.of(1).disk_care.clone();
+    let care = rig.of(1).disk_admin.clone();
     rig.run(1, async move { care.retire(disk).await }).expect("it is retired");
     rig.until("a copy is with each", |rig| rig.record(volume).min_homes == 2);
     let disks = rig.state.list::<DiskRecord>().expect("the state").into_iter().map(|disk| disk.value);
@@ -560,15 +560,15 @@ fn a_node_whose_data_reach_nobody_lets_its_volumes_go_although_all_hear_it() {
     let unreached = |node| (NodeId(node), Unreached { since, address: None, why: "lost".to_owned() });
     // The others tell of a server that has the volume and does not answer, although it lives.
     let silent = |rig: &Rig| {
-        rig.of(2).neighbours.owner_unreached_for(&rig.record(volume), since.after(Duration::from_secs(5)))
+        rig.of(2).peers.owner_unreached_for(&rig.record(volume), since.after(Duration::from_secs(5)))
     };
     assert_eq!(silent(&rig), None);
-    rig.of(2).neighbours.set_unreached(BTreeMap::from([unreached(1)]));
+    rig.of(2).peers.set_unreached(BTreeMap::from([unreached(1)]));
     assert_eq!(silent(&rig), Some(Duration::from_secs(5)));
-    rig.of(2).neighbours.set_unreached(BTreeMap::from([unreached(3)]));
+    rig.of(2).peers.set_unreached(BTreeMap::from([unreached(3)]));
     assert_eq!(silent(&rig), None);
     // One bad link moves nothing.
-    rig.of(1).neighbours.set_unreached(BTreeMap::from([unreached(2)]));
+    rig.of(1).peers.set_unreached(BTreeMap::from([unreached(2)]));
     rig.pass(Duration::from_secs(5));
     assert_eq!(rig.servers(volume), [1]);
     for other in [2, 3].map(NodeId) {
@@ -578,13 +578,13 @@ fn a_node_whose_data_reach_nobody_lets_its_volumes_go_although_all_hear_it() {
     let is_commit = |request: &records::Request| matches!(request, records::Request::Commit(_));
     let lose = move |request: &records::Request| if is_commit(request) { Fault::Lost } else { Fault::None };
     rig.memory.set_fault_hook(Some(Box::new(lose)));
-    rig.of(1).neighbours.set_unreached([2, 3].map(unreached).into());
+    rig.of(1).peers.set_unreached([2, 3].map(unreached).into());
     rig.pass(Duration::from_millis(2500));
     assert_eq!(rig.servers(volume), [1], "it is served as long as nobody can be told to take it");
     rig.memory.set_fault_hook(None);
     rig.until("another node serves it", |rig| matches!(rig.servers(volume)[..], [2 | 3]));
     rig.cut.clear();
-    rig.of(1).neighbours.set_unreached(BTreeMap::new());
+    rig.of(1).peers.set_unreached(BTreeMap::new());
     rig.until("all copies are there", |rig| rig.record(volume).stale.is_empty());
 }
 
@@ -730,10 +730,10 @@ fn each_server_that_knows_of_a_volume_which_nobody_serves_tells_of_it() {
     assert_eq!([told(&rig, 2), told(&rig, 3)], [[volume], [volume]]);
     // Shown with it is the server that the last record names, and none that is no member.
     let left = VolumeRecord { owner: Some(NodeId(77)), ..rig.record(volume) };
-    assert_eq!(rig.of(2).neighbours.present_owner(&left), Some(NodeId(1)));
+    assert_eq!(rig.of(2).peers.present_owner(&left), Some(NodeId(1)));
     let unread = VolumeRecord { id: VolumeId::from_bytes([9; 16]), ..left };
-    assert_eq!(rig.of(2).neighbours.present_owner(&unread), None);
-    assert_eq!(rig.of(2).neighbours.missing_of(&rig.record(volume)), ["node-1"]);
+    assert_eq!(rig.of(2).peers.present_owner(&unread), None);
+    assert_eq!(rig.of(2).peers.missing_of(&rig.record(volume)), ["node-1"]);
 }
 
 #[test]
@@ -763,7 +763,7 @@ fn a_volume_that_is_opened_by_a_record_from_before_its_deletion_is_forgotten() {
     let before = rig.record(volume);
     let care = rig.of(1).volume_care.clone();
     rig.run(1, async move { care.delete(volume).await }).expect("deleted");
-    rig.of(1).following.opener.open(before);
+    rig.of(1).record_watch.opener.open(before);
     assert_eq!(rig.of(1).volumes.of_pool(pool).len(), 1);
     rig.until("it is forgotten", |rig| rig.of(1).volumes.of_pool(pool).is_empty());
 }
@@ -879,7 +879,7 @@ fn an_opening_that_failed_leaves_the_record_of_a_healthy_owner_as_it_is() {
     let owned = rig.record(volume);
     // The second node took the first for dead by a record from before, and cannot open anything.
     rig.of(2).pools.supersede(pool, "a disk carries newer records");
-    rig.of(2).following.opener.open(before);
+    rig.of(2).record_watch.opener.open(before);
     rig.until("it gives up", |rig| rig.of(2).volumes.is_elsewhere(volume));
     let after = rig.record(volume);
     assert_eq!((after.owner, after.coordinator, after.tried), (owned.owner, owned.coordinator, vec![]));
@@ -923,7 +923,7 @@ fn a_volume_that_comes_back_while_its_last_command_ends_is_opened_again() {
 #[test]
 fn a_volume_is_made_on_the_servers_that_are_up_or_it_is_said_which_one_is_missing() {
     let (mut rig, pool, volume) = Rig::with_volume(3, Resiliency::ThreeWay);
-    let (care, disk) = (rig.of(3).disk_care.clone(), rig.disk("disk-4"));
+    let (care, disk) = (rig.of(3).disk_admin.clone(), rig.disk("disk-4"));
     rig.run(3, async move { care.add(pool, disk).await }).expect("a second disk of the third node");
     rig.until("it is known", |rig| {
         (1..=3).all(|node| rig.of(node).pools.space(pool).is_some_and(|space| space.disks().len() == 4))

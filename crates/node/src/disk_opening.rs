@@ -3,12 +3,12 @@
 //! Promises: a disk that carries newer records than the state is never used; an older image of a disk is
 //! not used if a later copy is found. Nothing here blocks: blocking calls run on helper threads.
 
-use crate::counted::{CountedDisk, Counters};
 use crate::disk_slot::Condition;
 use crate::disk_store::DiskStore;
 use crate::disks::Disks;
-use crate::kept::KeptState;
-use crate::neighbours::Neighbours;
+use crate::metered_disk::{Counters, MeteredDisk};
+use crate::peers::Peers;
+use crate::persisted::PersistedState;
 use crate::pools::Pools;
 use crate::promises::promised_by_record;
 use crate::tasks::{Tasks, until};
@@ -66,7 +66,7 @@ impl From<OpenError> for Refusal {
 }
 
 /// A store that was opened, and the state of the partition table around it.
-type Opened = (Store<CountedDisk>, TableState);
+type Opened = (Store<MeteredDisk>, TableState);
 
 /// Opens disks.
 #[derive(Clone)]
@@ -78,8 +78,8 @@ pub(crate) struct DiskOpener {
     pub tasks: Rc<Tasks>,
     pub disks: Rc<Disks>,
     pub pools: Rc<Pools>,
-    pub kept: Rc<KeptState>,
-    pub neighbours: Rc<Neighbours>,
+    pub kept: Rc<PersistedState>,
+    pub peers: Rc<Peers>,
 }
 
 impl DiskOpener {
@@ -134,7 +134,7 @@ impl DiskOpener {
 
     /// Report of an opened disk, if it is an older image: it has promised less to some volume than the records have of it, which they have
     /// after it did. The right one may lie beside it.
-    async fn old_image(&self, record: &DiskRecord, store: &Store<CountedDisk>) -> Option<FoundDisk> {
+    async fn old_image(&self, record: &DiskRecord, store: &Store<MeteredDisk>) -> Option<FoundDisk> {
         let promised: BTreeMap<VolumeId, Epoch> = store.promises().into_iter().collect();
         let state = self.kept.state().clone();
         let volumes = self.tasks.blocking(move || state.list::<VolumeRecord>().ok()).await.flatten()?;
@@ -166,9 +166,9 @@ impl DiskOpener {
         counters.lost.set(false);
         let disk = (self.on_loop)(&self.driver, opened, time_bound).map_err(|error| error.to_string())?;
         // On a node the checksums may come from a space on another node, over a network.
-        let verify_writes = self.neighbours.own().is_some();
+        let verify_writes = self.peers.own().is_some();
         let options = StoreOptions { pool: Some(record.pool), verify_writes, ..StoreOptions::default() };
-        let mut opening = Opening::new(CountedDisk::new(disk, counters), options);
+        let mut opening = Opening::new(MeteredDisk::new(disk, counters), options);
         let store = until(|| opening.poll()).await?;
         if store.label().disk != record.id {
             return Err(format!("another disk of the pool is there: {}", store.label().disk).into());
@@ -259,7 +259,7 @@ impl DiskOpener {
         }
     }
 
-    fn attach(&self, record: &DiskRecord, store: Store<CountedDisk>) -> Result<DiskStore, String> {
+    fn attach(&self, record: &DiskRecord, store: Store<MeteredDisk>) -> Result<DiskStore, String> {
         let store = DiskStore::new(store);
         let space = self.pools.space(record.pool).ok_or("its pool is not recorded")?;
         if record.state == DiskState::Retired {
@@ -267,8 +267,8 @@ impl DiskOpener {
         }
         let mut domain = record.fault_domain.clone();
         // The server may have become a node since the record was read.
-        self.neighbours.name_domain(&mut domain);
-        if self.neighbours.own().is_some() {
+        self.peers.name_domain(&mut domain);
+        if self.peers.own().is_some() {
             store.verify_writes();
         }
         space.attach_disk(record.id, store.clone(), domain).map_err(|error| error.to_string())?;

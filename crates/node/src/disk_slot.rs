@@ -1,9 +1,9 @@
 //! A disk that belongs to a pool: its record, whether it can be used, and why not.
 
 use crate::backoff::Backoff;
-use crate::counted::Counters;
 use crate::disk_store::DiskStore;
 use crate::host_files::{HostFile, HostFull};
+use crate::metered_disk::Counters;
 use crate::pace::{Pace, Slow};
 use disk::partition::TableState;
 use disk::{FileState, FileWatch};
@@ -232,11 +232,11 @@ impl DiskSlot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counted::CountedDisk;
+    use crate::metered_disk::MeteredDisk;
     use disk::DiskError;
     use disk::crash::{CrashDisk, CrashOptions, Fault, FaultAction, FaultTarget};
     use records::FaultDomain;
-    use space::seam::BlockStore;
+    use space::block_store::BlockStore;
     use store::{FormatParameters, Store, format};
     use types::{DiskId, PoolId};
 
@@ -317,7 +317,7 @@ mod tests {
         let mut slot = slot(DiskState::Healthy);
         let parameters = FormatParameters::new(slot.record.id, slot.record.pool);
         let disk = format(CrashDisk::new(CrashOptions::new(160 << 20)), parameters).expect("a blank disk");
-        let counted = CountedDisk::new(Box::new(disk.clone()), slot.counters.clone());
+        let counted = MeteredDisk::new(Box::new(disk.clone()), slot.counters.clone());
         let mut store = DiskStore::new(Store::open(counted).expect("a formatted disk"));
         store.poll(&mut Vec::new());
         slot.condition = Condition::Present(store.clone());

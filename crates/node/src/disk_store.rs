@@ -1,7 +1,7 @@
 //! A disk's store, shared by the space that reads and writes through it and the part that looks after the disk.
 
-use crate::counted::CountedDisk;
-use space::seam::BlockStore;
+use crate::metered_disk::MeteredDisk;
+use space::block_store::BlockStore;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -16,16 +16,16 @@ const FREE_TOKEN: u64 = u64::MAX;
 ///
 /// Invariant: no borrow outlives a call, so that the space and the disk's supervisor never meet inside the store.
 #[derive(Clone)]
-pub struct DiskStore(Rc<RefCell<Store<CountedDisk>>>);
+pub struct DiskStore(Rc<RefCell<Store<MeteredDisk>>>);
 
 impl DiskStore {
     /// Takes over an open store.
-    pub fn new(store: Store<CountedDisk>) -> Self {
+    pub fn new(store: Store<MeteredDisk>) -> Self {
         Self(Rc::new(RefCell::new(store)))
     }
 
     /// Looks at the store.
-    pub fn with<T>(&self, look: impl FnOnce(&Store<CountedDisk>) -> T) -> T {
+    pub fn with<T>(&self, look: impl FnOnce(&Store<MeteredDisk>) -> T) -> T {
         look(&self.0.borrow())
     }
 
@@ -121,7 +121,7 @@ impl BlockStore for DiskStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counted::Counters;
+    use crate::metered_disk::Counters;
     use disk::crash::{CrashDisk, CrashOptions};
     use store::api::{StoreReply, WriteClass};
     use store::{FormatParameters, format};
@@ -131,7 +131,7 @@ mod tests {
     const VOLUME: VolumeId = VolumeId::from_bytes([7; 16]);
 
     fn open(disk: &CrashDisk) -> DiskStore {
-        let disk = CountedDisk::new(Box::new(disk.clone()), Rc::new(Counters::default()));
+        let disk = MeteredDisk::new(Box::new(disk.clone()), Rc::new(Counters::default()));
         DiskStore::new(Store::open(disk).expect("a formatted disk"))
     }
 

@@ -5,7 +5,7 @@
 
 use crate::damage::DamageBook;
 use crate::disk_slot::{Condition, DiskSlot};
-use crate::neighbours::Neighbours;
+use crate::peers::Peers;
 use crate::pools::Pools;
 use records::{DiskRecord, DiskState, FaultDomain};
 use std::cell::{Cell, Ref, RefCell, RefMut};
@@ -46,14 +46,14 @@ pub struct Disks {
     /// Time after which a disk without an answer is reported.
     timeout: Duration,
     supervise_at: Cell<Monotonic>,
-    neighbours: Rc<Neighbours>,
+    peers: Rc<Peers>,
 }
 
 impl Disks {
     /// Makes an empty set; `timeout` is the time after which a silent disk is reported.
-    pub fn new(neighbours: Rc<Neighbours>, timeout: Duration, now: Monotonic) -> Self {
+    pub fn new(peers: Rc<Peers>, timeout: Duration, now: Monotonic) -> Self {
         let supervise_at = Cell::new(now);
-        Self { slots: RefCell::default(), arrivals: Cell::default(), timeout, supervise_at, neighbours }
+        Self { slots: RefCell::default(), arrivals: Cell::default(), timeout, supervise_at, peers }
     }
 
     /// Returns every recorded disk of this server; no disk can be changed meanwhile.
@@ -114,9 +114,9 @@ impl Disks {
     pub(crate) fn gone(&self, pool: PoolId) -> u32 {
         let slots = self.slots.borrow();
         let own = slots.values().filter(|slot| slot.record.pool == pool && !slot.is_usable()).count();
-        let others = self.neighbours.disks();
+        let others = self.peers.disks();
         let is_gone = |disk: &&DiskRecord| {
-            disk.pool == pool && (disk.state != DiskState::Healthy || self.neighbours.is_down(disk.id))
+            disk.pool == pool && (disk.state != DiskState::Healthy || self.peers.is_down(disk.id))
         };
         (own + others.values().filter(is_gone).count()) as u32
     }
@@ -126,7 +126,7 @@ impl Disks {
         let slots = self.slots.borrow();
         let staying =
             slots.values().filter(|slot| slot.record.pool == pool && slot.record.state != DiskState::Retired);
-        let others = self.neighbours.disks();
+        let others = self.peers.disks();
         let others = others.values().filter(|disk| disk.pool == pool && disk.state != DiskState::Retired);
         let domains = staying.map(|slot| &slot.record).chain(others).map(|disk| disk.fault_domain.clone());
         let domains: Vec<FaultDomain> = domains.collect();

@@ -4,7 +4,7 @@
 //! for no timeout; one that could not be handed over stays here, served, and is tried again. Never
 //! decides that a node drains: that is recorded, and comes with the verdicts.
 
-use crate::neighbours::Neighbours;
+use crate::peers::Peers;
 use crate::tasks::Tasks;
 use crate::volume_care::VolumeCare;
 use crate::volumes::Volumes;
@@ -17,7 +17,7 @@ use types::{Monotonic, VolumeId};
 pub(crate) struct Draining {
     pub tasks: Rc<Tasks>,
     pub volumes: Rc<Volumes>,
-    pub neighbours: Rc<Neighbours>,
+    pub peers: Rc<Peers>,
     pub care: VolumeCare,
     pub is_running: Rc<Cell<bool>>,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Draining {
 impl Draining {
     /// Begins to hand over this node's volumes, if it drains.
     pub fn look(&self) {
-        if !self.neighbours.drains() || self.is_running.get() {
+        if !self.peers.drains() || self.is_running.get() {
             return;
         }
         let served = self.volumes.served_ids();
@@ -37,7 +37,7 @@ impl Draining {
         self.tasks.spawn(async move {
             for volume in served {
                 // An administrator may have resumed the node meanwhile.
-                if draining.neighbours.drains() {
+                if draining.peers.drains() {
                     draining.hand_over(volume).await;
                 }
             }
@@ -47,7 +47,7 @@ impl Draining {
 
     /// Hands all volumes over, since the server stops: those for which there is time until `deadline`.
     pub async fn hand_over_all(&self, deadline: Monotonic) {
-        if self.neighbours.own().is_none() {
+        if self.peers.own().is_none() {
             return;
         }
         let (draining, is_done) = (self.clone(), Rc::new(Cell::new(false)));
@@ -69,7 +69,7 @@ impl Draining {
             return;
         }
         let name = self.volumes.name(volume);
-        let Some(heir) = self.neighbours.heir(volume) else {
+        let Some(heir) = self.peers.heir(volume) else {
             tracing::warn!(%volume, name, "no other node would have the volume: it stays here for now");
             return;
         };

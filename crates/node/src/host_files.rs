@@ -7,7 +7,7 @@
 //! and trees: within a second of when a disk is opened, or such a slab is taken. A slab that is given
 //! back gives its space back too. Promises: the file's contents stay as they are.
 
-use crate::counted::CountedDisk;
+use crate::metered_disk::MeteredDisk;
 use disk::{FileWatch, HostRoom, Reserved};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -66,7 +66,7 @@ pub(crate) struct Kept {
 
 impl HostFile {
     /// Returns the space that is not reserved yet.
-    pub fn wanted(&self, store: &Store<CountedDisk>) -> Wanted {
+    pub fn wanted(&self, store: &Store<MeteredDisk>) -> Wanted {
         let refused = store.health().no_space;
         // Once after each opening: the file system may be full already, and nothing was refused yet.
         let is_first = !self.has_own && !self.is_elsewhere;
@@ -206,7 +206,7 @@ mod tests {
         let parameters = FormatParameters::new(DiskId::from_bytes([1; 16]), PoolId::from_bytes([2; 16]));
         let disk = format(disk, parameters).expect("a blank disk");
         let store =
-            Store::open(CountedDisk::new(Box::new(disk), Default::default())).expect("a formatted disk");
+            Store::open(MeteredDisk::new(Box::new(disk), Default::default())).expect("a formatted disk");
         let mut host = HostFile::default();
         assert!(host.wanted(&store).looks_at_room);
         host.note(kept(0, false, 5), "/srv/a", 1);

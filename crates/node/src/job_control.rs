@@ -4,7 +4,7 @@ use crate::error::{Done, Error, ErrorKind};
 use crate::events::Events;
 use crate::job_numbers::{reserve, used};
 use crate::jobs::{JobId, JobKind, JobState, Jobs};
-use crate::neighbours::Neighbours;
+use crate::peers::Peers;
 use crate::pools::Pools;
 use crate::state::State;
 use crate::tasks::Tasks;
@@ -22,13 +22,13 @@ pub struct JobControl {
     pub(crate) volumes: Rc<Volumes>,
     pub(crate) jobs: Rc<RefCell<Jobs>>,
     pub(crate) state: State,
-    pub(crate) neighbours: Rc<Neighbours>,
+    pub(crate) peers: Rc<Peers>,
 }
 
 impl JobControl {
     /// Has jobs numbered behind those of the server's last run. At the start, when blocking harms nobody.
     pub(crate) fn go_on_counting(&self) {
-        let server = self.neighbours.own();
+        let server = self.peers.own();
         let used = used(self.state.at_start(), server).unwrap_or_else(|error| {
             // No other count is known to be above the one of the last run; that of the clock is unlikely to be near it.
             tracing::warn!(%error, "the numbers of earlier jobs are not known: jobs are numbered by the clock");
@@ -43,16 +43,16 @@ impl JobControl {
 
     /// Has the jobs that begin from now on numbered as those of a node of a cluster.
     pub(crate) fn join(&self) {
-        self.jobs.borrow_mut().numbers.go_on(self.neighbours.own(), 0);
+        self.jobs.borrow_mut().numbers.go_on(self.peers.own(), 0);
     }
 
     /// Has the state know how far jobs are numbered, before they are.
     fn reserve_numbers(&self) {
         let Some(bound) = self.jobs.borrow_mut().numbers.begin_reserving() else { return };
-        let (control, server) = (self.clone(), self.neighbours.own());
+        let (control, server) = (self.clone(), self.peers.own());
         self.tasks.spawn(async move {
             let reserved = control.state.change(move |state| reserve(state, server, bound)).await;
-            let is_same_server = server == control.neighbours.own();
+            let is_same_server = server == control.peers.own();
             let reserved = (reserved.is_ok() && is_same_server).then_some(bound);
             control.jobs.borrow_mut().numbers.end_reserving(reserved);
         });

@@ -11,7 +11,7 @@
 //! ([`crate::volume_opening`] opens it at its new node). Never decides about safety: the next owner
 //! claims the record, and disks refuse old epochs (I2, I3).
 
-use crate::neighbours::Neighbours;
+use crate::peers::Peers;
 use crate::pools::Pools;
 use crate::state::State;
 use crate::tasks::{Tasks, until};
@@ -29,7 +29,7 @@ pub(crate) struct LettingGo {
     pub tasks: Rc<Tasks>,
     pub volumes: Rc<Volumes>,
     pub pools: Rc<Pools>,
-    pub neighbours: Rc<Neighbours>,
+    pub peers: Rc<Peers>,
     pub state: State,
     pub is_running: Rc<Cell<bool>>,
 }
@@ -37,12 +37,12 @@ pub(crate) struct LettingGo {
 impl LettingGo {
     /// Begins to let go of volumes that others could serve and this node cannot.
     pub fn look(&self) {
-        let unreached: BTreeSet<NodeId> = self.neighbours.unreached(self.tasks.now()).into_keys().collect();
+        let unreached: BTreeSet<NodeId> = self.peers.unreached(self.tasks.now()).into_keys().collect();
         if self.is_running.get() || unreached.is_empty() {
             return;
         }
-        let Some(own) = self.neighbours.own() else { return };
-        let view = self.neighbours.view();
+        let Some(own) = self.peers.own() else { return };
+        let view = self.peers.view();
         let better_elsewhere = |volume: &VolumeId| {
             let record = own_record(&self.pools, &self.volumes, *volume);
             record.is_some_and(|record| takeover::is_better_elsewhere(&record, &view, own, &unreached))
@@ -87,7 +87,7 @@ impl LettingGo {
         let view = view.clone();
         match self.state.change(move |state| pass_to_another(state, volume, own, &view)).await {
             Ok(Some(node)) => {
-                tracing::warn!(%volume, name, to = self.neighbours.name(node), "another node opens a volume that this one let go");
+                tracing::warn!(%volume, name, to = self.peers.name(node), "another node opens a volume that this one let go");
                 self.volumes.note_claimed_elsewhere(volume);
             }
             Ok(None) => self.volumes.note_ended(volume, "no other node would have it".to_owned()),

@@ -7,24 +7,22 @@
 //!
 //! Parts that own state: [`tasks`], [`events`], [`disks`], [`pools`], [`volumes`], [`damage`],
 //! [`jobs`], [`records`]. Everything else works on a few of these, which its fields name. To find: a
-//! disk is taken out by [`disks::Disks`], opened by `disk_opening`, retired by [`disk_care`]; a volume
-//! is opened and taken out by `volume_opening`; a pool leaves and comes by [`pool_care`]; `following`
-//! acts on the records of other nodes of a cluster; `answering` says whether anything may be answered.
+//! disk is taken out by [`disks::Disks`], opened by `disk_opening`, retired by [`disk_admin`]; a volume
+//! is opened and taken out by `volume_opening`; a pool leaves and comes by [`pool_care`]; `record_watch`
+//! acts on the records of other nodes of a cluster; `lease_gate` says whether anything may be answered.
 //! [`Node`] puts them together.
 
 #![forbid(unsafe_code)]
 
 pub mod acl_propagation;
-mod answering;
 mod backoff;
 mod check;
-mod counted;
 pub mod damage;
 mod damage_kept;
 pub mod damage_search;
 mod damaged_files;
 pub mod discovery;
-pub mod disk_care;
+pub mod disk_admin;
 mod disk_files;
 mod disk_opening;
 pub mod disk_slot;
@@ -34,23 +32,25 @@ mod draining;
 mod erasing;
 mod error;
 pub mod events;
-mod following;
 mod formatting;
 mod host_files;
 mod job_control;
 mod job_numbers;
 pub mod jobs;
-mod kept;
+mod lease_gate;
 mod letting_go;
-mod neighbours;
+mod metered_disk;
 mod node;
 mod node_of_cluster;
 mod pace;
+mod peers;
+mod persisted;
 pub mod pool_care;
 pub mod pools;
 mod promises;
 pub mod pulse;
 mod rebalancing;
+mod record_watch;
 pub mod records;
 mod recovery;
 mod retirement;
@@ -71,7 +71,6 @@ pub mod volumes;
 mod cluster_tests;
 
 pub use acl_propagation::AclPropagations;
-pub use answering::Heartbeats;
 pub use check::Checks;
 pub use disk_opening::{OnLoop, on_loop};
 pub use disk_store::DiskStore;
@@ -79,10 +78,11 @@ pub use error::{Done, Error, ErrorKind};
 pub use formatting::{NewDisk, has_room_for_volume};
 pub use host_files::HostFull;
 pub use job_control::JobControl;
-pub use neighbours::{MakeTransport, Membership, Neighbours, NodeLife, Unreached};
+pub use lease_gate::Heartbeats;
 pub use node::{Node, Options, Settings};
 pub use node_of_cluster::adopt_records;
 pub use pace::{Asked, Slow};
+pub use peers::{MakeTransport, Membership, NodeLife, Peers, Unreached};
 pub use promises::{Beyond, Promises, Recorded};
 pub use served::ServedVolume;
 pub use volume_care::NewVolume;

@@ -1,28 +1,28 @@
 //! The parts of a node, put together.
 
 use crate::acl_propagation::AclPropagations;
-use crate::answering::Answering;
 use crate::check::Checks;
 use crate::damage::DamageBook;
 use crate::damage_kept::{DamageKeeper, DamageSources};
 use crate::damage_search::DamageSearch;
 use crate::damaged_files::DamagedFiles;
-use crate::disk_care::DiskCare;
+use crate::disk_admin::DiskAdmin;
 use crate::disk_files::DiskFiles;
 use crate::disk_opening::{DiskOpener, OnLoop};
 use crate::disks::Disks;
 use crate::draining::Draining;
 use crate::erasing::Erasing;
 use crate::events::{Events, Told, told};
-use crate::following::Following;
 use crate::job_control::JobControl;
 use crate::jobs::Jobs;
-use crate::kept::KeptState;
+use crate::lease_gate::LeaseGate;
 use crate::letting_go::LettingGo;
-use crate::neighbours::{Membership, Neighbours};
+use crate::peers::{Membership, Peers};
+use crate::persisted::PersistedState;
 use crate::pool_care::PoolCare;
 use crate::pools::Pools;
 use crate::promises::Promises;
+use crate::record_watch::RecordWatch;
 use crate::records::Keeper;
 use crate::recovery::Recovery;
 use crate::retirement::Retirements;
@@ -115,13 +115,13 @@ pub struct Node {
     /// Searches for files that lost data.
     pub damage_search: DamageSearch,
     /// Commands on disks, and upkeep of their records.
-    pub disk_care: DiskCare,
+    pub disk_admin: DiskAdmin,
     /// Commands on pools.
     pub pool_care: PoolCare,
     /// Commands that make, resize and delete volumes.
     pub volume_care: VolumeCare,
     /// Other nodes with their disks and volumes; empty on a single server.
-    pub neighbours: Rc<Neighbours>,
+    pub peers: Rc<Peers>,
     /// Commands that name files by path.
     pub volume_paths: VolumePaths,
     /// Begins to hand access entries down.
@@ -143,9 +143,9 @@ pub struct Node {
     recovery: Recovery,
     disk_opener: DiskOpener,
     volume_opener: VolumeOpener,
-    pub(crate) following: Following,
-    pub(crate) kept: Rc<KeptState>,
-    pub(crate) answering: Rc<Answering>,
+    pub(crate) record_watch: RecordWatch,
+    pub(crate) kept: Rc<PersistedState>,
+    pub(crate) lease_gate: Rc<LeaseGate>,
     /// Volumes that another node has claimed, to be withdrawn.
     lost: RefCell<Vec<VolumeId>>,
     /// Every recorded disk was tried once: before, no disk is given records, which may turn out to be too old.
@@ -165,39 +165,33 @@ impl Node {
     pub fn new(options: Options, now: Monotonic, wall_clock: FileTime) -> Self {
         let Options { driver, on_loop, state: records, front, settings, search, host, membership } = options;
         let tasks = Rc::new(Tasks::new(driver.waker(), now, wall_clock));
-        let answering = Answering::new(membership.as_ref().map(|membership| membership.heartbeats.clone()));
-        let neighbours = Rc::new(Neighbours::new(membership));
-        let is_single = neighbours.own().is_none();
+        let lease_gate = LeaseGate::new(membership.as_ref().map(|membership| membership.heartbeats.clone()));
+        let peers = Rc::new(Peers::new(membership));
+        let is_single = peers.own().is_none();
         let waker = driver.waker();
         let watch = (!is_single).then(|| records.watch_with("", move || waker.wake()));
         let state = State::new(records.clone(), tasks.clone());
-        let kept = Rc::new(KeptState::new(records, is_single));
+        let kept = Rc::new(PersistedState::new(records, is_single));
         let space_config = space::coordinator::Config {
             io_timeout: settings.disk_timeout + ABOVE_DISK_TIMEOUT,
             rebuild_after: settings.repair_delay,
-            node: neighbours.own(),
-            lease: neighbours.lease(),
+            node: peers.own(),
+            lease: peers.lease(),
             ..space::coordinator::Config::default()
         };
         let (opens, locks) = (settings.opens, settings.locks_per_open);
         let shared = Shared {
             events: Rc::default(),
-            disks: Rc::new(Disks::new(neighbours.clone(), settings.disk_timeout, now)),
-            pools: Rc::new(Pools::new(
-                kept.clone(),
-                neighbours.clone(),
-                answering.clone(),
-                space_config,
-                now,
-            )),
+            disks: Rc::new(Disks::new(peers.clone(), settings.disk_timeout, now)),
+            pools: Rc::new(Pools::new(kept.clone(), peers.clone(), lease_gate.clone(), space_config, now)),
             volumes: Rc::new(Volumes::new(front, settings.cache_bytes, opens, locks)),
             damage: Rc::default(),
             jobs: Rc::default(),
             keeper: Rc::new(Keeper::new(kept.clone(), host)),
             tasks,
             state,
-            neighbours: neighbours.clone(),
-            answering,
+            peers: peers.clone(),
+            lease_gate,
         };
         let search = Rc::new(search);
         let disk_opener = DiskOpener {
@@ -208,7 +202,7 @@ impl Node {
             tasks: shared.tasks.clone(),
             disks: shared.disks.clone(),
             pools: shared.pools.clone(),
-            neighbours,
+            peers,
         };
         shared.into_node(disk_opener, &settings, now, watch)
     }
@@ -249,13 +243,13 @@ impl Node {
         if self.settled_once.get() {
             self.keeper.begin(&self.disks, &self.pools, &self.tasks);
         }
-        self.following.take_lease();
-        self.following.look();
+        self.record_watch.take_lease();
+        self.record_watch.look();
         let mut moved = self.tasks.poll() | self.pools.poll(|event| self.note(event));
         for volume in self.lost.take() {
             self.volume_opener.lose(volume);
         }
-        self.following.tell_applied();
+        self.record_watch.tell_applied();
         moved |= self.pools.permit();
         moved
     }
@@ -266,15 +260,14 @@ impl Node {
         if let LocalEvent::Volume(volume, event) = &event {
             self.damage.note(*volume, event, unix_s);
             self.tell(*volume, event);
-            if matches!(event, Event::Stopped { why: SpaceError::Fenced }) && self.neighbours.own().is_some()
-            {
+            if matches!(event, Event::Stopped { why: SpaceError::Fenced }) && self.peers.own().is_some() {
                 self.lost.borrow_mut().push(*volume);
             }
         }
         if let LocalEvent::EpochRefused { volume, disk, node, epoch, recorded } = &event {
             let (epoch, recorded) = (epoch.0, recorded.map(|epoch| epoch.0));
             let (node, volume, disk) =
-                (self.neighbours.name(*node), self.volumes.name(*volume), self.disk_name(*disk));
+                (self.peers.name(*node), self.volumes.name(*volume), self.disk_name(*disk));
             tracing::warn!(
                 volume,
                 disk,
@@ -309,7 +302,7 @@ impl Node {
         if let Some(slot) = self.disks.slots().get(&disk) {
             return slot.record.path.clone();
         }
-        let others = self.neighbours.disks();
+        let others = self.peers.disks();
         let found = others.get(&disk);
         found.map_or_else(|| disk.to_string(), |disk| format!("{}:{}", disk.fault_domain.node, disk.path))
     }
@@ -335,9 +328,9 @@ impl Node {
             self.pool_care.follow_rule();
         }
         self.pools.keep_reserves(|pool| self.disks.gone(pool));
-        self.disk_care.record_states();
-        self.disk_care.end_retirements();
-        self.disk_care.end_orphans();
+        self.disk_admin.record_states();
+        self.disk_admin.end_retirements();
+        self.disk_admin.end_orphans();
         self.draining_of_node.look();
         self.retreating.look();
         self.letting_go.look();
@@ -361,7 +354,7 @@ impl Node {
     /// Begins nothing new from now on: the server drains.
     pub fn stop(&self) {
         self.draining.set(true);
-        self.following.stop();
+        self.record_watch.stop();
         self.damaged_files.stop();
     }
 
@@ -409,8 +402,8 @@ struct Shared {
     damage: Rc<DamageBook>,
     jobs: Rc<RefCell<Jobs>>,
     keeper: Rc<Keeper>,
-    neighbours: Rc<Neighbours>,
-    answering: Rc<Answering>,
+    peers: Rc<Peers>,
+    lease_gate: Rc<LeaseGate>,
 }
 
 impl Shared {
@@ -424,16 +417,14 @@ impl Shared {
         let damage_keeper = DamageKeeper::new(self.tasks.clone(), self.state.clone(), self.damage_sources());
         let (job_control, volume_opener) = (self.job_control(), self.volume_opener());
         let volume_care = self.volume_care(volume_opener.clone());
-        let disk_care = self.disk_care(job_control.clone());
+        let disk_admin = self.disk_admin(job_control.clone());
         let recovery = self.recovery(damage_keeper.clone(), volume_opener.clone(), volume_care.clone());
-        let following = Following::new(&recovery, self.keeper.clone(), self.answering.clone(), watch);
+        let record_watch = RecordWatch::new(&recovery, self.keeper.clone(), self.lease_gate.clone(), watch);
         let (scrubs, retirements) = (self.scrubs(settings, now), self.retirements());
         let (disk_files, promises) = (self.disk_files(), self.promises());
         let (draining_of_node, letting_go) = (self.draining(volume_care.clone()), self.letting_go());
-        let retreating = Retreating::new(volume_opener.clone(), self.answering.clone());
-        let Self {
-            tasks, events, disks, pools, volumes, damage, jobs, keeper, neighbours, answering, ..
-        } = self;
+        let retreating = Retreating::new(volume_opener.clone(), self.lease_gate.clone());
+        let Self { tasks, events, disks, pools, volumes, damage, jobs, keeper, peers, lease_gate, .. } = self;
         Node {
             damaged_files: Rc::new(DamagedFiles::new(tasks.clone(), damage.clone(), volumes.clone())),
             damage_search: DamageSearch {
@@ -460,7 +451,7 @@ impl Shared {
             disk_files,
             promises,
             retirements,
-            pool_care: PoolCare { disks: disk_care.clone(), recovery: recovery.clone() },
+            pool_care: PoolCare { disks: disk_admin.clone(), recovery: recovery.clone() },
             tasks,
             events,
             disks,
@@ -470,12 +461,12 @@ impl Shared {
             jobs,
             keeper,
             damage_keeper,
-            disk_care,
+            disk_admin,
             volume_care,
-            neighbours,
-            following,
+            peers,
+            record_watch,
             kept: disk_opener.kept.clone(),
-            answering,
+            lease_gate,
             lost: RefCell::default(),
             job_control,
             scrubs,
@@ -508,7 +499,7 @@ impl Shared {
             volumes: self.volumes.clone(),
             jobs: self.jobs.clone(),
             state: self.state.clone(),
-            neighbours: self.neighbours.clone(),
+            peers: self.peers.clone(),
         }
     }
 
@@ -518,16 +509,16 @@ impl Shared {
             disks: self.disks.clone(),
             pools: self.pools.clone(),
             volumes: self.volumes.clone(),
-            neighbours: self.neighbours.clone(),
+            peers: self.peers.clone(),
             jobs: self.jobs.clone(),
-            answering: self.answering.clone(),
+            lease_gate: self.lease_gate.clone(),
             state: self.state.clone(),
         }
     }
 
     fn draining(&self, care: VolumeCare) -> Draining {
         let (tasks, volumes) = (self.tasks.clone(), self.volumes.clone());
-        Draining { tasks, volumes, neighbours: self.neighbours.clone(), care, is_running: Rc::default() }
+        Draining { tasks, volumes, peers: self.peers.clone(), care, is_running: Rc::default() }
     }
 
     fn disk_files(&self) -> DiskFiles {
@@ -555,7 +546,7 @@ impl Shared {
             tasks: self.tasks.clone(),
             volumes: self.volumes.clone(),
             pools: self.pools.clone(),
-            neighbours: self.neighbours.clone(),
+            peers: self.peers.clone(),
             state: self.state.clone(),
             is_running: Rc::default(),
         }
@@ -569,12 +560,12 @@ impl Shared {
             pools: self.pools.clone(),
             volumes: self.volumes.clone(),
             opener,
-            neighbours: self.neighbours.clone(),
+            peers: self.peers.clone(),
         }
     }
 
-    fn disk_care(&self, jobs: JobControl) -> DiskCare {
-        DiskCare {
+    fn disk_admin(&self, jobs: JobControl) -> DiskAdmin {
+        DiskAdmin {
             tasks: self.tasks.clone(),
             state: self.state.clone(),
             disks: self.disks.clone(),
@@ -582,7 +573,7 @@ impl Shared {
             volumes: self.volumes.clone(),
             keeper: self.keeper.clone(),
             jobs,
-            neighbours: self.neighbours.clone(),
+            peers: self.peers.clone(),
         }
     }
 
@@ -595,7 +586,7 @@ impl Shared {
             damage,
             opener,
             care,
-            neighbours: self.neighbours.clone(),
+            peers: self.peers.clone(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! A cluster node's exchange with the outside: the heartbeats, and the bus between the nodes.
 
-use crate::neighbours::{Membership, NodeLife};
 use crate::node::Node;
+use crate::peers::{Membership, NodeLife};
 use crate::pools::PoolSpace;
 use records::{DiskRecord, Record, State, StateError, Stored, Transaction, Typed, VolumeRecord};
 use space::coordinator::LateReads;
@@ -19,11 +19,11 @@ impl Node {
     /// [`Node::has_joined`].
     pub fn join(&self, membership: Membership) {
         let heartbeats = membership.heartbeats.clone();
-        self.neighbours.join(membership);
+        self.peers.join(membership);
         self.job_control.join();
         for slot in self.disks.slots_mut().values_mut() {
-            slot.record.node = self.neighbours.own();
-            self.neighbours.name_domain(&mut slot.record.fault_domain);
+            slot.record.node = self.peers.own();
+            self.peers.name_domain(&mut slot.record.fault_domain);
             if let Some(store) = slot.store() {
                 // From now on spaces of other nodes write there, too.
                 store.verify_writes();
@@ -31,33 +31,33 @@ impl Node {
         }
         self.pools.join();
         self.kept.let_go();
-        self.answering.begin(heartbeats);
+        self.lease_gate.begin(heartbeats);
         let waker = self.tasks.waker();
-        self.following.begin(self.kept.state().watch_with("", move || waker.wake()));
+        self.record_watch.begin(self.kept.state().watch_with("", move || waker.wake()));
     }
 
     /// Whether the node answers by leases, and the records of the volumes that it serves name it: other
     /// nodes know its volumes from then on.
     pub fn has_joined(&self) -> bool {
-        self.answering.is_bound() && self.pools.are_named()
+        self.lease_gate.is_bound() && self.pools.are_named()
     }
 
     /// Whether most of the nodes hear this one: its knowledge of their lives holds now. A single server
     /// hears all that there are.
     pub fn hears_most(&self) -> bool {
-        self.answering.may_answer()
+        self.lease_gate.may_answer()
     }
 
     /// Takes a majority's verdicts on all nodes, this one too. To be called once they are known, and after
     /// each change; before, no volume is opened.
     pub fn set_nodes(&self, nodes: BTreeMap<NodeId, NodeLife>) {
-        self.following.set_nodes(nodes);
+        self.record_watch.set_nodes(nodes);
         self.draining_of_node.look();
     }
 
     /// The life of this node that may answer: another one in each term of its lease. None: it is about to be recorded.
     pub fn incarnation(&self) -> Option<u64> {
-        self.following.incarnation()
+        self.record_watch.incarnation()
     }
 
     /// Takes a request of the coordinator of node `from`; answered by [`Node::poll_remote`].
@@ -96,7 +96,7 @@ impl Node {
 
     /// Outcomes of late reads, by the node of the disk that was asked first.
     pub fn late_reads(&self) -> BTreeMap<NodeId, LateReads> {
-        let (disks, mut all) = (self.neighbours.disks(), BTreeMap::<NodeId, LateReads>::new());
+        let (disks, mut all) = (self.peers.disks(), BTreeMap::<NodeId, LateReads>::new());
         for (disk, reads) in self.pools.entries().values().flat_map(|entry| entry.space.late_reads()) {
             if let Some(node) = disks.get(&disk).and_then(|disk| disk.node) {
                 *all.entry(node).or_default() += reads;
@@ -108,12 +108,12 @@ impl Node {
     /// The recorded volumes that nobody serves, and has not for some seconds, as far as that is known here. To be asked every few seconds.
     pub fn unserved(&self) -> Vec<VolumeRecord> {
         let is_absent = |volume| self.volumes.is_elsewhere(volume);
-        self.neighbours.unserved(self.tasks.now(), is_absent)
+        self.peers.unserved(self.tasks.now(), is_absent)
     }
 
     /// Takes the report of a node on a disk of its own; of another one's disks it has nothing to say.
     pub fn note_report(&self, from: NodeId, report: &DiskReport) {
-        let disks = self.neighbours.disks();
+        let disks = self.peers.disks();
         let pool = disks.get(&report.disk).filter(|disk| disk.node == Some(from)).map(|disk| disk.pool);
         drop(disks);
         let Some(pool) = pool else { return };

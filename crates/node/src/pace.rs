@@ -7,7 +7,7 @@
 //! latencies of its own disks, so that the network does not count). Promises: disks that are all alike
 //! slow are no news; a disk counts as slow after two windows in a row, and as well again after three.
 
-use crate::counted::Counters;
+use crate::metered_disk::Counters;
 use std::time::Duration;
 
 /// Long enough for a burst of large requests to pass.

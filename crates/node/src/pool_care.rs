@@ -3,7 +3,7 @@
 //! Promises: an export gives the pool up only after everything is durable and every reachable disk says that it was given up;
 //! if it fails before, the pool stays here, served. Never changes a disk that is not the pool's.
 
-use crate::disk_care::DiskCare;
+use crate::disk_admin::DiskAdmin;
 use crate::error::{Done, Error, ErrorKind};
 use crate::formatting::NewDisk;
 use crate::jobs::JobId;
@@ -30,7 +30,7 @@ const WRITES_MAX: usize = 10;
 /// Makes, exports, deletes and adopts pools.
 #[derive(Clone)]
 pub struct PoolCare {
-    pub(crate) disks: DiskCare,
+    pub(crate) disks: DiskAdmin,
     pub(crate) recovery: Recovery,
 }
 
@@ -77,7 +77,7 @@ impl PoolCare {
     /// # Errors
     /// `Invalid` if nothing would be left for data.
     pub async fn set_reserve(&self, pool: PoolId, reserve_disks: u32) -> Done<()> {
-        let others = self.disks.neighbours.disks().values().filter(|disk| disk.pool == pool).count();
+        let others = self.disks.peers.disks().values().filter(|disk| disk.pool == pool).count();
         let disks = self.disks.disks.of_pool(pool).len() + others;
         check_reserve(reserve_disks, disks)?;
         let change =
@@ -90,7 +90,7 @@ impl PoolCare {
     /// would leave data little space stays as it is: an administrator who adds a disk to a full pool wants
     /// space for data, and health reports the reserve.
     pub(crate) fn follow_rule(&self) {
-        if !self.disks.neighbours.is_first() {
+        if !self.disks.peers.is_first() {
             return;
         }
         let pools: Vec<PoolRecord> =
@@ -128,7 +128,7 @@ impl PoolCare {
     /// # Errors
     /// `NotFound`; `Conflict` if a volume lies in it; or the state could not be written, and the pool stays.
     pub async fn delete(&self, pool: PoolId) -> Done<Vec<String>> {
-        let DiskCare { pools, volumes, state, disks, keeper, .. } = &self.disks;
+        let DiskAdmin { pools, volumes, state, disks, keeper, .. } = &self.disks;
         pools.space_for(pool)?;
         let (name, within) = (pools.name(pool), volumes.of_pool(pool));
         if !within.is_empty() {
@@ -195,7 +195,7 @@ impl PoolCare {
     }
 
     async fn close(&self, pool: PoolId, volumes: &[VolumeId]) -> Done<()> {
-        let DiskCare { tasks, pools, volumes: known, keeper, .. } = &self.disks;
+        let DiskAdmin { tasks, pools, volumes: known, keeper, .. } = &self.disks;
         let space = pools.space_for(pool)?;
         let deadline = tasks.now().after(CLOSING_MAX);
         let is_late = || {
@@ -258,7 +258,7 @@ impl PoolCare {
     /// # Errors
     /// If the state cannot be read.
     pub async fn adopt(&self, pool: PoolId) -> Done<Vec<String>> {
-        let DiskCare { tasks, volumes, .. } = &self.disks;
+        let DiskAdmin { tasks, volumes, .. } = &self.disks;
         let records = self.disks.state.change(Records::read).await?;
         self.recovery.open(records.of(pool));
         let patience = tasks.now().after(OPENING_MAX);

@@ -1,11 +1,11 @@
 //! The pools of this server: each has one space, which holds its volumes' virtual disks.
 
-use crate::answering::Answering;
 use crate::damage::DamageBook;
 use crate::disk_store::DiskStore;
 use crate::error::{Done, Error, ErrorKind};
-use crate::kept::{KeptClient, KeptState};
-use crate::neighbours::Neighbours;
+use crate::lease_gate::LeaseGate;
+use crate::peers::Peers;
+use crate::persisted::{PersistedClient, PersistedState};
 use crate::tasks::Tasks;
 use records::{PoolRecord, Resiliency, StateError};
 use space::coordinator::{Config, JobStatus};
@@ -20,9 +20,9 @@ use types::{BLOCK_BYTES, DiskId, Monotonic, PoolId, VolumeId};
 const LOST_RECHECK: Duration = Duration::from_secs(60);
 
 /// A pool's virtual disks.
-pub type PoolSpace = LocalSpace<DiskStore, KeptClient>;
+pub type PoolSpace = LocalSpace<DiskStore, PersistedClient>;
 /// One of them.
-pub(crate) type PoolVolume = VolumeHandle<DiskStore, KeptClient>;
+pub(crate) type PoolVolume = VolumeHandle<DiskStore, PersistedClient>;
 
 /// A pool.
 pub struct PoolEntry {
@@ -41,9 +41,9 @@ pub struct Pools {
     entries: RefCell<BTreeMap<PoolId, PoolEntry>>,
     /// Pools whose records in the state are older than a disk's copy, and why nothing of them is used.
     superseded: RefCell<BTreeMap<PoolId, String>>,
-    kept: Rc<KeptState>,
-    neighbours: Rc<Neighbours>,
-    answering: Rc<Answering>,
+    kept: Rc<PersistedState>,
+    peers: Rc<Peers>,
+    lease_gate: Rc<LeaseGate>,
     /// The configuration of pools that come.
     space_config: RefCell<Config>,
     recheck_lost_at: Cell<Monotonic>,
@@ -51,9 +51,9 @@ pub struct Pools {
 
 impl Pools {
     pub(crate) fn new(
-        kept: Rc<KeptState>,
-        neighbours: Rc<Neighbours>,
-        answering: Rc<Answering>,
+        kept: Rc<PersistedState>,
+        peers: Rc<Peers>,
+        lease_gate: Rc<LeaseGate>,
         space_config: Config,
         now: Monotonic,
     ) -> Self {
@@ -61,8 +61,8 @@ impl Pools {
             entries: RefCell::default(),
             superseded: RefCell::default(),
             kept,
-            neighbours,
-            answering,
+            peers,
+            lease_gate,
             space_config: RefCell::new(space_config),
             recheck_lost_at: Cell::new(now),
         }
@@ -87,9 +87,9 @@ impl Pools {
         let slab_blocks = u32::try_from(slab_bytes / BLOCK_BYTES as u64).unwrap_or(u32::MAX);
         let config = self.space_config.borrow().clone();
         let space = LocalSpace::new(client, config, slab_blocks, record.reserve_disks, tasks.now());
-        if let Some(transport) = self.neighbours.transport(record.id) {
+        if let Some(transport) = self.peers.transport(record.id) {
             space.set_remote(transport);
-            space.set_node_lease(self.answering.until());
+            space.set_node_lease(self.lease_gate.until());
         }
         self.entries.borrow_mut().insert(record.id, PoolEntry { record, slab_bytes, space });
         Ok(())
@@ -125,26 +125,26 @@ impl Pools {
 
     /// Makes the pools of a single server those of a node, which has just become one.
     pub(crate) fn join(&self) {
-        let Some(own) = self.neighbours.own() else { return };
+        let Some(own) = self.peers.own() else { return };
         self.space_config.borrow_mut().node = Some(own);
         for (id, entry) in self.entries.borrow().iter() {
-            if let Some(transport) = self.neighbours.transport(*id) {
+            if let Some(transport) = self.peers.transport(*id) {
                 entry.space.set_remote(transport);
             }
-            entry.space.set_node(own, |domain| self.neighbours.name_domain(domain));
+            entry.space.set_node(own, |domain| self.peers.name_domain(domain));
         }
     }
 
     /// Tells the spaces until when answers may be given.
     pub(crate) fn tell_lease(&self) {
         for entry in self.entries.borrow().values() {
-            entry.space.set_node_lease(self.answering.until());
+            entry.space.set_node_lease(self.lease_gate.until());
         }
     }
 
     /// Has the spaces answer by leases only from now on.
     pub(crate) fn bind(&self) {
-        let Some(lease) = self.neighbours.lease() else { return };
+        let Some(lease) = self.peers.lease() else { return };
         self.tell_lease();
         self.space_config.borrow_mut().lease = Some(lease);
         self.entries.borrow().values().for_each(|entry| entry.space.set_leased(lease));
@@ -152,13 +152,13 @@ impl Pools {
 
     /// Whether the records of all volumes that are served name this node.
     pub(crate) fn are_named(&self) -> bool {
-        let Some(own) = self.neighbours.own() else { return false };
+        let Some(own) = self.peers.own() else { return false };
         self.entries.borrow().values().all(|entry| entry.space.are_named(own))
     }
 
     /// Lets openings serve whose volumes nobody else answers for any more; whether there were any.
     pub(crate) fn permit(&self) -> bool {
-        self.answering.permit(self.entries.borrow().values().map(|entry| entry.space.clone()))
+        self.lease_gate.permit(self.entries.borrow().values().map(|entry| entry.space.clone()))
     }
 
     /// Returns the bytes of a slab on each of the pool's disks; `None`: the pool is not known.

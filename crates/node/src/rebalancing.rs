@@ -68,8 +68,8 @@ impl Progress {
 /// `NotFound`.
 pub(crate) fn begin(control: &JobControl, pool: PoolId) -> Done<JobId> {
     let space = control.pools.space_for(pool)?;
-    let target = match control.neighbours.own() {
-        Some(own) => format!("{} at {}", control.pools.name(pool), control.neighbours.name(own)),
+    let target = match control.peers.own() {
+        Some(own) => format!("{} at {}", control.pools.name(pool), control.peers.name(own)),
         None => control.pools.name(pool),
     };
     if let Some(running) = control.jobs.borrow().running(JobKind::Rebalance, &target) {

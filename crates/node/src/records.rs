@@ -10,7 +10,7 @@
 //! written at most every [`LAZY`], and at the end.
 
 use crate::disks::Disks;
-use crate::kept::KeptState;
+use crate::persisted::PersistedState;
 use crate::pools::Pools;
 use crate::tasks::{Tasks, until};
 use records::image::PoolImage;
@@ -71,7 +71,7 @@ fn make(dump: &StateDump, pools: Vec<(PoolId, Option<Before>)>, host: &str, unix
 ///
 /// Invariant: at most one round runs; `kept` rises only after a round that began with that revision.
 pub struct Keeper {
-    kept: Rc<KeptState>,
+    kept: Rc<PersistedState>,
     running: Cell<bool>,
     /// Disks that had come when the last round began ([`Disks::arrivals`]); `None` if another round is wanted in any case. A disk that
     /// came since may carry something else.
@@ -86,7 +86,7 @@ pub struct Keeper {
 
 impl Keeper {
     /// `host`: this server's name, for people who find the disks elsewhere.
-    pub fn new(kept: Rc<KeptState>, host: String) -> Self {
+    pub fn new(kept: Rc<PersistedState>, host: String) -> Self {
         Self {
             kept,
             running: Cell::new(false),

@@ -2,7 +2,7 @@
 
 use crate::damage_kept::DamageKeeper;
 use crate::disks::Disks;
-use crate::neighbours::Neighbours;
+use crate::peers::Peers;
 use crate::pools::Pools;
 use crate::state::State;
 use crate::tasks::Tasks;
@@ -63,13 +63,13 @@ pub(crate) struct Recovery {
     pub damage: DamageKeeper,
     pub opener: VolumeOpener,
     pub care: VolumeCare,
-    pub neighbours: Rc<Neighbours>,
+    pub peers: Rc<Peers>,
 }
 
 impl Recovery {
     /// Begins to open everything that is recorded.
     pub(crate) fn begin(&self) {
-        if self.neighbours.own().is_some() {
+        if self.peers.own().is_some() {
             // Records are followed from the first turn on, and volumes opened once the live nodes are known.
             return;
         }

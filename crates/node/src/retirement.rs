@@ -1,6 +1,6 @@
 //! Retirements as jobs: one for each disk that is being emptied, over all volumes, from the command until the disk has left its pool.
 //!
-//! Decides nothing: coordinators move the data, and [`crate::disk_care`] lets the disk go. Promises: a
+//! Decides nothing: coordinators move the data, and [`crate::disk_admin`] lets the disk go. Promises: a
 //! retirement that no volume can continue is listed as suspended with the reason, for those who wait
 //! for it; one that is recorded is listed again after a restart.
 

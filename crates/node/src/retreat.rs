@@ -10,9 +10,9 @@
 //! through for [`PROVEN_FOR`], or when the others need it. No safety depends on this: to the others the
 //! node is dead, and `heartbeat` says why never both answer.
 
-use crate::answering::{Answering, Heartbeats};
+use crate::lease_gate::{Heartbeats, LeaseGate};
 use crate::letting_go::{demand_answer, own_record};
-use crate::neighbours::{Neighbours, UNREACHED_AFTER};
+use crate::peers::{Peers, UNREACHED_AFTER};
 use crate::state::State;
 use crate::tasks::Tasks;
 use crate::volume_opening::VolumeOpener;
@@ -48,8 +48,8 @@ enum Phase {
 pub(crate) struct Retreating {
     pub tasks: Rc<Tasks>,
     pub volumes: Rc<Volumes>,
-    pub neighbours: Rc<Neighbours>,
-    pub answering: Rc<Answering>,
+    pub peers: Rc<Peers>,
+    pub lease_gate: Rc<LeaseGate>,
     pub opener: VolumeOpener,
     pub state: State,
     phase: Rc<RefCell<Phase>>,
@@ -59,13 +59,13 @@ pub(crate) struct Retreating {
 }
 
 impl Retreating {
-    pub fn new(opener: VolumeOpener, answering: Rc<Answering>) -> Self {
-        let VolumeOpener { tasks, volumes, neighbours, state, .. } = opener.clone();
+    pub fn new(opener: VolumeOpener, lease_gate: Rc<LeaseGate>) -> Self {
+        let VolumeOpener { tasks, volumes, peers, state, .. } = opener.clone();
         Self {
             tasks,
             volumes,
-            neighbours,
-            answering,
+            peers,
+            lease_gate,
             opener,
             state,
             phase: Rc::new(RefCell::new(Phase::Speaks { not_before: Monotonic(0) })),
@@ -82,9 +82,9 @@ impl Retreating {
     /// Tells the others whether data reach most nodes, and begins or ends a retreat. To be called once a
     /// second.
     pub fn look(&self) {
-        let Some(heartbeats) = self.answering.heartbeats() else { return };
+        let Some(heartbeats) = self.lease_gate.heartbeats() else { return };
         let now = self.tasks.now();
-        let reaches_most = self.neighbours.reaches_most(now, UNREACHED_AFTER);
+        let reaches_most = self.peers.reaches_most(now, UNREACHED_AFTER);
         heartbeats.note_reach(reaches_most);
         let phase = *self.phase.borrow();
         let next = match phase {
@@ -106,11 +106,11 @@ impl Retreating {
 
     /// Asks the state while data do not reach most nodes: only then it matters whether the state answers.
     fn ask_state(&self, now: Monotonic) {
-        if self.neighbours.reaches_most(now, Duration::ZERO) {
+        if self.peers.reaches_most(now, Duration::ZERO) {
             self.unanswered_since.set(None);
             return;
         }
-        let Some(volume) = self.neighbours.any_volume() else { return };
+        let Some(volume) = self.peers.any_volume() else { return };
         if self.is_asking.replace(true) {
             return;
         }
@@ -124,7 +124,7 @@ impl Retreating {
     }
 
     fn is_called_for(&self, heartbeats: &dyn Heartbeats, now: Monotonic) -> bool {
-        let (Some(own), view) = (self.neighbours.own(), self.neighbours.view()) else { return false };
+        let (Some(own), view) = (self.peers.own(), self.peers.view()) else { return false };
         let is_spared = |volume: &VolumeId| {
             let record = own_record(&self.opener.pools, &self.volumes, *volume);
             record.is_some_and(|record| takeover::is_spared(&record, &view, own))

@@ -6,7 +6,7 @@
 
 use crate::disks::Disks;
 use crate::error::{Done, Error, ErrorKind};
-use crate::neighbours::Neighbours;
+use crate::peers::Peers;
 use crate::state::State;
 use crate::tasks::Tasks;
 use records::import::FoundDisk;
@@ -24,7 +24,7 @@ pub(crate) struct Parts<'a> {
     pub state: &'a State,
     pub disks: &'a Disks,
     pub tasks: &'a Tasks,
-    pub neighbours: &'a Neighbours,
+    pub peers: &'a Peers,
 }
 
 /// Outcome for a disk that an administrator names.
@@ -42,7 +42,7 @@ enum Reclaimed {
 /// # Errors
 /// `Conflict` if it has writes that the recovered state does not know; those of the state.
 pub(crate) async fn take_back(parts: Parts<'_>, pool: PoolId, path: &Path) -> Done<Option<DiskId>> {
-    let Some(own) = parts.neighbours.own() else { return Ok(None) };
+    let Some(own) = parts.peers.own() else { return Ok(None) };
     let named = path.to_owned();
     let Some(Some(found)) = parts.tasks.blocking(move || crate::discovery::look(&named)).await else {
         return Ok(None);
@@ -50,7 +50,7 @@ pub(crate) async fn take_back(parts: Parts<'_>, pool: PoolId, path: &Path) -> Do
     if found.pool != pool {
         return Ok(None);
     }
-    let (disk, shown, name) = (found.disk, found.path.clone(), parts.neighbours.name(own));
+    let (disk, shown, name) = (found.disk, found.path.clone(), parts.peers.name(own));
     match parts.state.change(move |state| reclaim(state, (own, &name), &found)).await? {
         Reclaimed::No => Ok(None),
         Reclaimed::Ahead(volume) => {
@@ -61,7 +61,7 @@ pub(crate) async fn take_back(parts: Parts<'_>, pool: PoolId, path: &Path) -> Do
                 "{shown} {why}. The disk is left as it is. If what it has is to be kept, import the pool from the disks of the lost servers on another single \
                  server (`cenote pool import`), and copy it"
             );
-            parts.neighbours.note_refused(disk, why);
+            parts.peers.note_refused(disk, why);
             Err(Error::new(ErrorKind::Conflict, told))
         }
         Reclaimed::Taken => {

@@ -115,7 +115,7 @@ struct Scrub {
 impl Scrub {
     async fn run(mut self) {
         if let Some(space) = self.parts.pools.space(self.record.pool) {
-            space.survey(self.record.id);
+            space.verify(self.record.id);
         }
         loop {
             if self.parts.jobs.borrow().is_cancelled(self.job) {

@@ -1,9 +1,9 @@
 //! A served volume: the file layer's service as the SMB server and administrative commands use it side by side.
 //!
 //! In a cluster every answer, from any part of memory, waits for the node's lease
-//! ([`crate::answering`]).
+//! ([`crate::lease_gate`]).
 
-use crate::answering::Answering;
+use crate::lease_gate::LeaseGate;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ type Answers = HashMap<u64, Option<Result<Reply, NtStatus>>>;
 struct Shared {
     service: RefCell<Service>,
     answers: RefCell<Answers>,
-    answering: Rc<Answering>,
+    lease_gate: Rc<LeaseGate>,
     /// Events that wait for the lease, in their order; bounded by the operations under way.
     held: RefCell<Vec<Event>>,
     next: Cell<u64>,
@@ -35,11 +35,11 @@ struct Shared {
 pub struct ServedVolume(Rc<Shared>);
 
 impl ServedVolume {
-    pub(crate) fn new(service: Service, answering: Rc<Answering>) -> Self {
+    pub(crate) fn new(service: Service, lease_gate: Rc<LeaseGate>) -> Self {
         Self(Rc::new(Shared {
             service: RefCell::new(service),
             answers: RefCell::default(),
-            answering,
+            lease_gate,
             held: RefCell::default(),
             next: Cell::new(COMMAND),
             dismounted: Cell::new(false),
@@ -102,7 +102,7 @@ impl ServedVolume {
         if out.len() == begin && held.is_empty() {
             return;
         }
-        if self.0.answering.may_answer() {
+        if self.0.lease_gate.may_answer() {
             if !held.is_empty() {
                 out.splice(begin..begin, held.drain(..));
             }
@@ -205,7 +205,7 @@ pub(crate) mod tests {
         let format = Format { id, label: "test".into(), serial: 1, now, root_security };
         let fs = FileSystem::format(disk, &format, Config::default());
         let service = Service::new(fs, ServiceConfig::default(), Monotonic(1), now);
-        ServedVolume::new(service, Answering::new(None))
+        ServedVolume::new(service, LeaseGate::new(None))
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::disks::{Asked, Disks, Freed};
 use crate::error::{Done, Error, ErrorKind};
-use crate::neighbours::Neighbours;
+use crate::peers::Peers;
 use crate::pools::{PoolSpace, Pools};
 use crate::state::State;
 use crate::tasks::{Tasks, until};
@@ -57,15 +57,14 @@ pub struct VolumeCare {
     pub(crate) pools: Rc<Pools>,
     pub(crate) volumes: Rc<Volumes>,
     pub(crate) opener: VolumeOpener,
-    pub(crate) neighbours: Rc<Neighbours>,
+    pub(crate) peers: Rc<Peers>,
 }
 
 impl VolumeCare {
     fn space_of(&self, volume: VolumeId) -> Done<PoolSpace> {
         if self.volumes.is_elsewhere(volume) {
             let name = self.volumes.name(volume);
-            let owner =
-                self.neighbours.owner(volume).map_or("another one".to_owned(), |node| node.to_string());
+            let owner = self.peers.owner(volume).map_or("another one".to_owned(), |node| node.to_string());
             let why = format!("node {owner} has volume {name}: that one has to be asked");
             return Err(Error::new(ErrorKind::Conflict, why));
         }
@@ -81,7 +80,7 @@ impl VolumeCare {
     /// # Errors
     /// Why it was not made; see [`ErrorKind`].
     pub async fn create(&self, new: NewVolume) -> Done<VolumeId> {
-        if self.neighbours.drains() {
+        if self.peers.drains() {
             let why =
                 format!("volume '{}' was not made: this server drains; make it on another one", new.name);
             return Err(Error::new(ErrorKind::Conflict, why));
@@ -107,7 +106,7 @@ impl VolumeCare {
             self.tasks.unix_seconds(),
         );
         record.is_unfinished = true;
-        record.owner = self.neighbours.own();
+        record.owner = self.peers.own();
         record.warn_at_percent = new.warn_at_percent;
         let format = self.format(id, new.name.clone())?;
         self.record(record.clone()).await?;
@@ -182,10 +181,10 @@ impl VolumeCare {
         // Disks of a pool that was just imported may still be opened.
         until(|| self.disks.are_settled().then_some(())).await;
         let slots = self.disks.slots();
-        let others = self.neighbours.disks();
+        let others = self.peers.disks();
         let own = slots.values().map(|slot| (&slot.record, slot.is_usable()));
         let is_there =
-            |record: &DiskRecord| record.state == DiskState::Healthy && !self.neighbours.is_down(record.id);
+            |record: &DiskRecord| record.state == DiskState::Healthy && !self.peers.is_down(record.id);
         let others = others.values().map(|record| (record, is_there(record)));
         let of_pool = own.chain(others).filter(|(record, _)| record.pool == pool);
         let all: Vec<(&DiskRecord, bool)> =
@@ -320,9 +319,8 @@ impl VolumeCare {
     pub async fn move_to(&self, volume: VolumeId, node: NodeId) -> Done<()> {
         let (space, pool) = (self.space_of(volume)?, self.volumes.pool_of(volume)?);
         self.volumes.served_for(volume)?;
-        if self.neighbours.own().is_none_or(|own| own == node) || !self.neighbours.is_up(node) {
-            let why =
-                format!("{} is not another server of the cluster that is up", self.neighbours.name(node));
+        if self.peers.own().is_none_or(|own| own == node) || !self.peers.is_up(node) {
+            let why = format!("{} is not another server of the cluster that is up", self.peers.name(node));
             return Err(Error::new(ErrorKind::Conflict, why));
         }
         let began = self.tasks.now();
@@ -341,7 +339,7 @@ impl VolumeCare {
         self.close(volume, &space).await;
         let handed_over = match durable {
             Ok(()) => {
-                let own = self.neighbours.own();
+                let own = self.peers.own();
                 self.state.change(move |state| hand_over(state, volume, own, node)).await
             }
             Err(status) => Err(Error::io(format!("it could not be made durable: {status:?}"))),
@@ -355,7 +353,7 @@ impl VolumeCare {
             }
             Ok(true) => {
                 let ms = self.tasks.now().since(began).as_millis();
-                tracing::info!(%volume, name, to = self.neighbours.name(node), ms, "a volume was handed over");
+                tracing::info!(%volume, name, to = self.peers.name(node), ms, "a volume was handed over");
                 self.volumes.note_claimed_elsewhere(volume);
                 Ok(())
             }
@@ -400,7 +398,7 @@ impl VolumeCare {
                 (freed == Freed::Everywhere).then_some(())
             })
             .await;
-            let own = care.neighbours.own().map(|_| care.disks.of_pool(pool));
+            let own = care.peers.own().map(|_| care.disks.of_pool(pool));
             let removed = care.state.change(move |state| match own {
                 Some(own) => note_freed(state, volume, &own),
                 None => {

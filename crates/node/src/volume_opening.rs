@@ -1,10 +1,10 @@
 //! From a record to a served volume; and back, if the volume stops.
 
-use crate::answering::Answering;
 use crate::disks::Disks;
 use crate::error::{Done, Error, ErrorKind};
 use crate::jobs::{JobKind, JobState, Jobs};
-use crate::neighbours::Neighbours;
+use crate::lease_gate::LeaseGate;
+use crate::peers::Peers;
 use crate::pools::{PoolSpace, PoolVolume, Pools};
 use crate::served::ServedVolume;
 use crate::state::State;
@@ -52,9 +52,9 @@ pub(crate) struct VolumeOpener {
     pub disks: Rc<Disks>,
     pub pools: Rc<Pools>,
     pub volumes: Rc<Volumes>,
-    pub neighbours: Rc<Neighbours>,
+    pub peers: Rc<Peers>,
     pub jobs: Rc<RefCell<Jobs>>,
-    pub answering: Rc<Answering>,
+    pub lease_gate: Rc<LeaseGate>,
     pub state: State,
 }
 
@@ -75,7 +75,7 @@ impl VolumeOpener {
     pub(crate) fn open(&self, record: VolumeRecord) {
         let attempt = self.begin(record);
         let opener = self.clone();
-        let job = self.neighbours.is_anothers(&attempt.record).then(|| {
+        let job = self.peers.is_anothers(&attempt.record).then(|| {
             let unix_s = self.tasks.unix_seconds();
             self.jobs.borrow_mut().begin_check(JobKind::Takeover, attempt.record.name.clone(), unix_s)
         });
@@ -102,7 +102,7 @@ impl VolumeOpener {
         self.volumes.begin_opening(record.clone(), self.disks.arrivals(), self.tasks.now());
         let mut random = [0; 16];
         let incarnation = getrandom::fill(&mut random).is_ok().then(|| u128::from_ne_bytes(random) | 1);
-        let predecessor = self.neighbours.predecessor(&record);
+        let predecessor = self.peers.predecessor(&record);
         let (claimed_ms, refused_by) = Default::default();
         Attempt { record, incarnation, predecessor, claimed_ms, refused_by }
     }
@@ -128,7 +128,7 @@ impl VolumeOpener {
                 (JobState::Cancelled, "another node has it".to_owned())
             }
             Passed::To(node) => {
-                tracing::error!(volume = %id, name, to = self.neighbours.name(node), "another node tries to open a volume");
+                tracing::error!(volume = %id, name, to = self.peers.name(node), "another node tries to open a volume");
                 self.volumes.note_claimed_elsewhere(id);
                 (JobState::Failed, format!("{}; node {node} tries", error.message))
             }
@@ -189,7 +189,7 @@ impl VolumeOpener {
             Error::io(format!("pool {} of volume {} is not there", record.pool, record.name))
         })?;
         // In a cluster the record must still name the node that the volume is known to be with.
-        let disk: Box<PoolVolume> = Box::new(match self.neighbours.own() {
+        let disk: Box<PoolVolume> = Box::new(match self.peers.own() {
             None => space.open_volume(record.id, incarnation),
             Some(_) => space.take_over(record.id, incarnation, predecessor.clone()),
         });
@@ -216,7 +216,7 @@ impl VolumeOpener {
         };
         let (now, wall_clock) = (self.tasks.now(), self.tasks.wall_clock());
         let service = Service::new(fs, self.volumes.service_config(), now, wall_clock);
-        let mut served = ServedVolume::new(service, self.answering.clone());
+        let mut served = ServedVolume::new(service, self.lease_gate.clone());
         let failure = until(|| {
             // Nobody has an open yet: there is no event to lose.
             served.poll(&mut Vec::new());
@@ -256,7 +256,7 @@ impl VolumeOpener {
         space.forget_volume(record.id);
         let error = Error::io(format!("volume {}: {why}", record.name));
         match ended {
-            Ended::ClaimedElsewhere if self.neighbours.own().is_some() => {
+            Ended::ClaimedElsewhere if self.peers.own().is_some() => {
                 Error::new(ErrorKind::Conflict, error.message)
             }
             _ => error,
@@ -266,8 +266,8 @@ impl VolumeOpener {
     /// Lets another node try to open the volume.
     async fn pass_on(&self, attempt: &Attempt) -> Passed {
         let record = &attempt.record;
-        let Some(own) = self.neighbours.own().filter(|_| !record.is_unfinished) else { return Passed::Kept };
-        let (volume, view) = (record.id, self.neighbours.view());
+        let Some(own) = self.peers.own().filter(|_| !record.is_unfinished) else { return Passed::Kept };
+        let (volume, view) = (record.id, self.peers.view());
         let tried = Tried {
             by: own,
             incarnation: attempt.incarnation,
@@ -287,7 +287,7 @@ impl VolumeOpener {
     /// Whether an opening is left to another node, since it waits too long for disks that one might reach.
     /// `look_at`: time of the next check.
     fn is_hopeless(&self, space: &PoolSpace, record: &VolumeRecord, look_at: &Cell<Monotonic>) -> bool {
-        if self.neighbours.own().is_none() {
+        if self.peers.own().is_none() {
             return false;
         }
         let now = self.tasks.now();
@@ -299,7 +299,7 @@ impl VolumeOpener {
         let missing = |coordinator: &mut Coordinator| !coordinator.missing_disks().is_empty();
         is_due
             && space.with_volume(record.id, missing) == Some(true)
-            && space.record(record.id).is_some_and(|record| self.neighbours.next_for(&record).is_some())
+            && space.record(record.id).is_some_and(|record| self.peers.next_for(&record).is_some())
     }
 
     /// Withdraws a volume that another node has claimed: commands on it get the answer that it is gone.
@@ -331,7 +331,7 @@ impl VolumeOpener {
     /// Takes a volume out of service for a while, as this node's death would: commands on it are answered that it is gone. It is tried again later if it is this
     /// node's then.
     pub(crate) fn suspend(&self, volume: VolumeId, why: &str) {
-        let Some(record) = self.neighbours.record(volume) else { return };
+        let Some(record) = self.peers.record(volume) else { return };
         let Some(served) = self.volumes.withdraw(volume, self.tasks.now()) else { return };
         tracing::error!(%volume, name = record.name, why, "a volume is withdrawn");
         served.dismount();
@@ -370,13 +370,13 @@ impl VolumeOpener {
     /// Tries volumes again that could not be opened, or stopped.
     pub(crate) fn retry(&self) {
         for record in self.volumes.due(self.disks.arrivals(), self.tasks.now()) {
-            if !self.neighbours.is_to_have(record.id) {
+            if !self.peers.is_to_have(record.id) {
                 self.volumes.note_claimed_elsewhere(record.id);
                 continue;
             }
             tracing::info!(volume = %record.id, name = record.name, "a volume is tried again");
             // Of a single server it is as it was; in a cluster others may have had it meanwhile.
-            self.open(self.neighbours.record(record.id).unwrap_or(record));
+            self.open(self.peers.record(record.id).unwrap_or(record));
         }
     }
 }

@@ -26,7 +26,7 @@ pub struct Finder {
 impl Finder {
     /// Whether it takes seconds.
     pub const fn is_quick(self) -> bool {
-        matches!(self.world, World::Space | World::Lasting) || self.seeds <= 40
+        matches!(self.world, World::Space | World::PersistentOpens) || self.seeds <= 40
     }
 }
 
@@ -91,7 +91,7 @@ impl Bug {
                 _ => None,
             },
             Self::Volume(bug) if OfVolume::OF_OPENS.contains(&bug) => {
-                Some(Finder { world: World::Lasting, first: 0, seeds: 100 })
+                Some(Finder { world: World::PersistentOpens, first: 0, seeds: 100 })
             }
             Self::Volume(bug) => match bug {
                 OfVolume::DeletionNotDurable

@@ -2,8 +2,8 @@
 //!
 //! [`World::Space`]: coordinators and replicas of several nodes, over a network that loses and delays,
 //! with a cluster state that fails ([`space_world`]). [`World::Stack`]: one server from the volume's
-//! backend down to disks that fail in every way ([`stack`]). [`World::Lasting`]: clients whose opens
-//! outlive their server ([`lasting`]). All own the environment only: the code in them is the shipped
+//! backend down to disks that fail in every way ([`stack`]). [`World::PersistentOpens`]: clients whose opens
+//! outlive their server ([`persistent_opens`]). All own the environment only: the code in them is the shipped
 //! code. A run has phases of faults, under which nothing acknowledged may be lost nor anything wrong be
 //! read; then everything is healed, and must serve and become fully redundant again. Faults are planned
 //! so that they should be survived: every violation is a bug. A seed replays bit for bit. Beside them
@@ -13,7 +13,7 @@
 
 #[cfg(feature = "planted-bugs")]
 pub mod bugs;
-pub mod lasting;
+pub mod persistent_opens;
 mod random;
 pub mod scale;
 pub mod space_world;
@@ -30,8 +30,8 @@ pub enum World {
     Space,
     /// One node from the volume's backend down to the store: [`stack`].
     Stack,
-    /// Persistent handles over restarts of a server: [`lasting`].
-    Lasting,
+    /// Persistent handles over restarts of a server: [`persistent_opens`].
+    PersistentOpens,
 }
 
 /// Result of a run.
@@ -51,14 +51,14 @@ pub struct Finding {
 
 impl World {
     /// Every world, in the order in which they are listed.
-    pub const ALL: [Self; 3] = [Self::Space, Self::Stack, Self::Lasting];
+    pub const ALL: [Self; 3] = [Self::Space, Self::Stack, Self::PersistentOpens];
 
     /// The world's name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Space => "space",
             Self::Stack => "stack",
-            Self::Lasting => "lasting",
+            Self::PersistentOpens => "persistent-opens",
         }
     }
 
@@ -80,8 +80,9 @@ impl World {
                 let scenario = format!("{:?}", stack::Scenario::of_seed(seed));
                 Finding { world: self, seed, violations, scenario, trace }
             }
-            Self::Lasting => {
-                let lasting::Report { violations, trace, coverage, .. } = lasting::run(seed);
+            Self::PersistentOpens => {
+                let persistent_opens::Report { violations, trace, coverage, .. } =
+                    persistent_opens::run(seed);
                 Finding { world: self, seed, violations, scenario: format!("{coverage:?}"), trace }
             }
         }

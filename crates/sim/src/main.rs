@@ -1,5 +1,5 @@
 //! Runs seeds of the simulator and prints their findings:
-//! `sim [--world space|stack|lasting] [--first SEED] [--seeds N | --seconds N] [--threads N] [--stop]`.
+//! `sim [--world space|stack|persistent-opens] [--first SEED] [--seeds N | --seconds N] [--threads N] [--stop]`.
 //!
 //! Without a world all run, for 20, 70 and 10 % of the time; without numbers, 100 seeds of each. Seeds that failed
 //! once (crates/sim/kept-seeds.txt) run first. With the feature `planted-bugs`, `sim --planted [NAME] [--quick]` plants each bug
@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-const USAGE: &str = "usage: sim [--world space|stack|lasting] [--first SEED] [--seeds N | --seconds N] [--threads N] [--stop] \
+const USAGE: &str = "usage: sim [--world space|stack|persistent-opens] [--first SEED] [--seeds N | --seconds N] [--threads N] [--stop] \
                      [--planted [NAME] [--quick]]";
 /// Failing seeds that are printed in full.
 const TOLD_MAX: usize = 20;
@@ -111,7 +111,7 @@ fn run_seeds(world: World, arguments: &Arguments) -> (u64, u64) {
         (Some(_), _) => 1.0,
         (None, World::Space) => 0.2,
         (None, World::Stack) => 0.7,
-        (None, World::Lasting) => 0.1,
+        (None, World::PersistentOpens) => 0.1,
     };
     let until = arguments.seconds.map(|seconds| Duration::from_secs_f64(seconds as f64 * share));
     let count = arguments.seeds.unwrap_or(if until.is_some() { u64::MAX } else { 100 });

@@ -147,8 +147,8 @@ fn a_seed_of_the_stack_replays_bit_for_bit() {
 
 #[test]
 fn clients_keep_their_opens_over_every_interruption() {
-    use crate::lasting::run;
-    let mut total = crate::lasting::Coverage::default();
+    use crate::persistent_opens::run;
+    let mut total = crate::persistent_opens::Coverage::default();
     for seed in 0..6 {
         let report = run(seed);
         assert!(report.violations.is_empty(), "seed {seed}: {:#?}", report.violations);

@@ -4,8 +4,8 @@
 //! crash forgets unanswered requests, or does them first, as its caller decides. Never slow, never
 //! torn.
 
+use crate::block_store::BlockStore;
 use crate::planted::Planted;
-use crate::seam::BlockStore;
 use disk::DiskError;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod block_store;
 pub mod coordinator;
 pub mod fake_store;
 pub mod local;
@@ -12,7 +13,6 @@ pub mod memory;
 pub mod message;
 pub mod planted;
 pub mod replica;
-pub mod seam;
 pub mod takeover;
 
 #[cfg(test)]

@@ -6,9 +6,9 @@
 //! requests of another node are answered to the connection that they came over, and to no other. Never
 //! knows other disks.
 
+use crate::block_store::BlockStore;
 use crate::message::{Answer, BusError, Operation, PeerId, Request, RequestId, Response, SessionId};
 use crate::planted::Planted;
-use crate::seam::BlockStore;
 use std::collections::{BTreeMap, BTreeSet};
 use store::api::{StoreCompletion, StoreError, StoreReply, StoreRequest};
 use types::{DiskId, Epoch, Stamp, VolumeId};

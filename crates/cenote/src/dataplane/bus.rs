@@ -120,8 +120,8 @@ impl Bus {
             let why = peer.trouble.unwrap_or_else(|| "no answer in time".to_owned());
             Some((peer.node, Unreached { since, address: peer.address, why }))
         });
-        node.neighbours.set_unreached(unreached.collect());
-        let disks = node.neighbours.disks();
+        node.peers.set_unreached(unreached.collect());
+        let disks = node.peers.disks();
         self.remote
             .set_disks(disks.iter().filter_map(|(disk, record)| Some((*disk, record.node?))).collect());
     }

@@ -191,17 +191,17 @@ impl Plane {
     fn disk_command(self: Rc<Self>, command: DiskCommand) {
         match command {
             DiskCommand::Add { pool, disk, reply } => {
-                self.change(reply, async move |node| node.disk_care.add(pool, disk).await);
+                self.change(reply, async move |node| node.disk_admin.add(pool, disk).await);
             }
             DiskCommand::Replace { disk, new, reply } => {
                 let replaced = |(disk, job): (_, JobId)| (disk, job.0);
-                self.change(reply, async move |node| node.disk_care.replace(disk, new).await.map(replaced));
+                self.change(reply, async move |node| node.disk_admin.replace(disk, new).await.map(replaced));
             }
             DiskCommand::Retire { disk, reply } => {
-                self.change(reply, async move |node| Ok(node.disk_care.retire(disk).await?.0));
+                self.change(reply, async move |node| Ok(node.disk_admin.retire(disk).await?.0));
             }
             DiskCommand::Unretire { disk, reply } => {
-                self.change(reply, async move |node| node.disk_care.unretire(disk).await);
+                self.change(reply, async move |node| node.disk_admin.unretire(disk).await);
             }
             DiskCommand::Acknowledge { disk, reply } => {
                 self.change(reply, async move |node| node.damage_keeper.acknowledge(disk).await);

@@ -15,7 +15,7 @@ fn a_disk_stays_whose_room_was_promised_to_a_fixed_volume() {
     let new = NewVolume { provisioning: Provisioning::Fixed, size_bytes: 1 << 30, ..two_way(pool) };
     rig.run(1, async move { care.create(new).await }).expect("a volume");
     let disk = *rig.of(1).disks.slots().keys().next().expect("a disk");
-    let care = rig.of(1).disk_care.clone();
+    let care = rig.of(1).disk_admin.clone();
     let refused = rig.run(1, async move { care.retire(disk).await }).expect_err("there is no room");
     assert_eq!(refused.kind, ErrorKind::NoSpace, "{}", refused.message);
     let record = rig.state.read::<DiskRecord>(&disk.to_string()).expect("the state").expect("a record");

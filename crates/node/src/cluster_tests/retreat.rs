@@ -14,16 +14,16 @@ impl Rig {
         self.memory.set_fault_hook(Some(Box::new(lose)));
         let since = self.now();
         let unreached = |node| (NodeId(node), Unreached { since, address: None, why: "lost".to_owned() });
-        self.of(1).neighbours.set_unreached([2, 3].map(unreached).into());
+        self.of(1).peers.set_unreached([2, 3].map(unreached).into());
         for other in [2, 3] {
-            self.of(other).neighbours.set_unreached(BTreeMap::from([unreached(1)]));
+            self.of(other).peers.set_unreached(BTreeMap::from([unreached(1)]));
         }
     }
 
     fn carry_large(&mut self) {
         self.cut.clear();
         for node in 1..=3 {
-            self.of(node).neighbours.set_unreached(BTreeMap::new());
+            self.of(node).peers.set_unreached(BTreeMap::new());
         }
     }
 
@@ -101,7 +101,7 @@ fn a_node_whose_data_reach_nobody_goes_by_the_record_that_it_has_just_written() 
     rig.retreat_of_first().is_spared = true;
     // The node has counted the copies, and lost the state before it read its own record back.
     let read = VolumeRecord { min_holders: 1, min_homes: 0, homes: vec![], ..rig.record(volume) };
-    rig.of(1).neighbours.set_volumes(std::iter::once(read));
+    rig.of(1).peers.set_volumes(std::iter::once(read));
     rig.lose_large_of_first();
     rig.until("it wants to fall silent", |rig| rig.retreat_of_first().is_wanted);
 }

@@ -11,9 +11,9 @@ use super::membership::id_of;
 use super::network::Network;
 use super::servers::Servers;
 use records::{Answer, MemoryState, Record, Request as StateRequest, Typed, VolumeRecord};
+use space::block_store::BlockStore;
 use space::local::epochs::{Asked, Epochs};
 use space::message::{BusError, Operation, PeerId, Priority, Request, RequestId, Response, SessionId};
-use space::seam::BlockStore;
 use types::Epoch;
 
 /// Each server's knowledge of records, as far as it judges others by them.

@@ -3,7 +3,7 @@
 use super::blocks::VOLUME;
 use super::nodes::{Image, SimDisk};
 use records::VolumeRecord;
-use space::seam::BlockStore;
+use space::block_store::BlockStore;
 use types::Epoch;
 
 /// Contents of a disk at one time.

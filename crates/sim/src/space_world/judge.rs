@@ -10,8 +10,8 @@ use super::nodes::SimDisk;
 use super::oracle::{Register, ZERO};
 use super::servers::Servers;
 use records::{MemoryState, Typed, VolumeRecord};
+use space::block_store::BlockStore;
 use space::fake_store::FakeStore;
-use space::seam::BlockStore;
 use types::{ChunkIndex, DiskId, Lba};
 
 /// Judges each committed record and each acknowledged write by the contents of the disks.

@@ -1,11 +1,11 @@
 //! Nodes and their disks.
 
 use pool::PoolView;
+use space::block_store::BlockStore;
 use space::coordinator::{Coordinator, StateToken};
 use space::fake_store::{FakeImage, FakeStore};
 use space::message::{RequestId, SessionId};
 use space::replica::Replica;
-use space::seam::BlockStore;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -3,7 +3,7 @@
 use crate::random::Random;
 use disk::crash::{CrashDisk, CrashOptions};
 use disk::{Disk, DiskCompletion, DiskError, DiskInfo, DiskOperation};
-use space::seam::BlockStore;
+use space::block_store::BlockStore;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};

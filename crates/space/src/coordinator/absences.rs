@@ -8,7 +8,7 @@
 //! it would exceed its limit: then all blocks count as missed.
 
 use super::REGION_BLOCKS;
-use super::setting::Geometry;
+use super::context::Geometry;
 use crate::planted::Planted;
 use std::collections::BTreeMap;
 use types::{ChunkIndex, DiskId};

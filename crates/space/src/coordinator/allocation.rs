@@ -8,7 +8,7 @@
 
 use super::calls::{Failure, Owner};
 use super::chunks::{Chunk, ChunkState};
-use super::ground::Ground;
+use super::shared::Shared;
 use crate::api::SpaceError;
 use crate::message::{Answer, Operation as Message};
 use crate::planted::Planted;
@@ -25,54 +25,54 @@ pub(super) struct Allocation {
 impl Allocation {
     /// Asks disks for slabs of the chunk. Returns an error if there are none; `Unavailable` if there may be
     /// some when disks in sync are reachable again.
-    pub fn allocate(&mut self, index: ChunkIndex, append: bool, ground: &mut Ground) -> Option<SpaceError> {
+    pub fn allocate(&mut self, index: ChunkIndex, append: bool, shared: &mut Shared) -> Option<SpaceError> {
         let mut chunk = Chunk::new(append);
         chunk.state = ChunkState::Allocating { pending: Vec::new(), refused: Vec::new(), undoing: false };
-        debug_assert!(ground.chunks.get(index).is_none(), "{index:?} has slabs");
-        ground.chunks.map.insert(index, chunk);
-        let error = self.ask_for_slabs(index, ground)?;
-        ground.chunks.map.remove(&index);
+        debug_assert!(shared.chunks.get(index).is_none(), "{index:?} has slabs");
+        shared.chunks.map.insert(index, chunk);
+        let error = self.ask_for_slabs(index, shared)?;
+        shared.chunks.map.remove(&index);
         Some(error)
     }
 
     /// Asks as many disks as the chunk still lacks copies.
-    fn ask_for_slabs(&mut self, index: ChunkIndex, ground: &mut Ground) -> Option<SpaceError> {
-        let copies = ground.membership.record().resiliency.copies();
-        let least = ground.membership.record().min_copies.clamp(1, copies);
-        let chunk = ground.chunks.get(index)?;
+    fn ask_for_slabs(&mut self, index: ChunkIndex, shared: &mut Shared) -> Option<SpaceError> {
+        let copies = shared.membership.record().resiliency.copies();
+        let least = shared.membership.record().min_copies.clamp(1, copies);
+        let chunk = shared.chunks.get(index)?;
         let (append, holders) = (chunk.append, chunk.holders.to_vec());
         let refused = match &chunk.state {
             ChunkState::Allocating { refused, .. } => refused.clone(),
             _ => return None,
         };
-        let mut excluded = excluded(ground);
-        excluded.extend(ground.membership.marked_for(index));
+        let mut excluded = excluded(shared);
+        excluded.extend(shared.membership.marked_for(index));
         excluded.extend(refused);
         let lacking = copies.saturating_sub(holders.len() as u8);
-        let may_lack_copies = is_disk_out(ground);
+        let may_lack_copies = is_disk_out(shared);
         // With disks missing, fewer copies are better than none: a rebuild makes the others later.
         let fewest =
             if may_lack_copies { least.saturating_sub(holders.len() as u8).max(1) } else { lacking.max(1) };
-        let purpose = if is_fixed(ground) { Purpose::Promised } else { Purpose::Write };
+        let purpose = if is_fixed(shared) { Purpose::Promised } else { Purpose::Write };
         let chosen = (fewest..=lacking).rev().find_map(|wanted| {
-            pool::place(&ground.chunks.pool.borrow(), wanted, &holders, &excluded, purpose).ok()
+            pool::place(&shared.chunks.pool.borrow(), wanted, &holders, &excluded, purpose).ok()
         });
         let Some(chosen) = chosen else {
             let enough = if may_lack_copies { least } else { copies };
-            return (holders.len() < usize::from(enough)).then(|| why_no_slabs(index, ground));
+            return (holders.len() < usize::from(enough)).then(|| why_no_slabs(index, shared));
         };
-        if let Some(chunk) = ground.chunks.get_mut(index)
+        if let Some(chunk) = shared.chunks.get_mut(index)
             && let ChunkState::Allocating { pending, .. } = &mut chunk.state
         {
             pending.extend(chosen.iter().copied());
         }
-        if is_fixed(ground) {
-            let mut pool = ground.chunks.pool.borrow_mut();
+        if is_fixed(shared) {
+            let mut pool = shared.chunks.pool.borrow_mut();
             pool.promised_slabs = pool.promised_slabs.saturating_sub(chosen.len() as u64);
         }
         for disk in chosen {
-            ground.chunks.pool.borrow_mut().take(disk);
-            ground.call(Owner::Allocate(index), disk, Message::Allocate { chunk: index, append });
+            shared.chunks.pool.borrow_mut().take(disk);
+            shared.call(Owner::Allocate(index), disk, Message::Allocate { chunk: index, append });
         }
         None
     }
@@ -84,16 +84,16 @@ impl Allocation {
         index: ChunkIndex,
         disk: DiskId,
         result: Result<Answer, Failure>,
-        ground: &mut Ground,
+        shared: &mut Shared,
     ) -> Option<SpaceError> {
-        if result.is_ok() && ground.membership.proposes_to_leave(disk) {
+        if result.is_ok() && shared.membership.proposes_to_leave(disk) {
             // The proposal counted on the disk having no copy of this chunk. The chunk waits for the state's
             // answer.
             self.by_leaving.push((index, disk));
             return None;
         }
-        let counts = ground.membership.is_in_sync(disk);
-        let chunk = ground.chunks.map.get_mut(&index)?;
+        let counts = shared.membership.is_in_sync(disk);
+        let chunk = shared.chunks.map.get_mut(&index)?;
         let ChunkState::Allocating { pending, refused, undoing: false } = &mut chunk.state else {
             return None;
         };
@@ -108,7 +108,7 @@ impl Allocation {
             }
             Err(failure) => {
                 refused.push(disk);
-                let mut pool = ground.chunks.pool.borrow_mut();
+                let mut pool = shared.chunks.pool.borrow_mut();
                 if failure == Failure::Gone {
                     pool.give_back(disk);
                 } else {
@@ -116,25 +116,25 @@ impl Allocation {
                 }
             }
         }
-        if !pending.is_empty() || self.waits_for_leaving(index, ground) {
+        if !pending.is_empty() || self.waits_for_leaving(index, shared) {
             return None;
         }
-        let chunk = ground.chunks.get(index)?;
-        let copies = usize::from(ground.membership.record().resiliency.copies());
-        let error = if chunk.holders.len() < copies { self.ask_for_slabs(index, ground) } else { None };
-        let chunk = ground.chunks.get_mut(index)?;
+        let chunk = shared.chunks.get(index)?;
+        let copies = usize::from(shared.membership.record().resiliency.copies());
+        let error = if chunk.holders.len() < copies { self.ask_for_slabs(index, shared) } else { None };
+        let chunk = shared.chunks.get_mut(index)?;
         let waits = matches!(&chunk.state, ChunkState::Allocating { pending, .. } if !pending.is_empty());
-        ground.reports.recheck = true;
+        shared.mailbox.recheck = true;
         if let Some(error) = error {
             // No new allocation before the slabs are given back: all slabs of a disk in sync count as copies.
             let holders = std::mem::take(&mut chunk.holders);
             let (pending, refused) = (holders.to_vec(), Vec::new());
             chunk.state = ChunkState::Allocating { pending, refused, undoing: true };
             if holders.is_empty() {
-                ground.chunks.map.remove(&index);
+                shared.chunks.map.remove(&index);
             }
             for holder in holders {
-                ground.call(Owner::AllocateUndo(index), holder, Message::Free { chunk: index });
+                shared.call(Owner::AllocateUndo(index), holder, Message::Free { chunk: index });
             }
             return (error != SpaceError::Unavailable).then_some(error);
         }
@@ -148,11 +148,11 @@ impl Allocation {
     /// Makes the chunk wait for holders that a proposal is to expel since they gave their slabs: the
     /// proposal counted on them having no copy, so the chunk is not used before the state has decided.
     /// Returns whether there are any.
-    fn waits_for_leaving(&mut self, index: ChunkIndex, ground: &mut Ground) -> bool {
-        let given = ground.chunks.get(index).map(|chunk| chunk.holders.clone()).unwrap_or_default();
+    fn waits_for_leaving(&mut self, index: ChunkIndex, shared: &mut Shared) -> bool {
+        let given = shared.chunks.get(index).map(|chunk| chunk.holders.clone()).unwrap_or_default();
         let leaving: Vec<DiskId> =
-            given.into_iter().filter(|disk| ground.membership.proposes_to_leave(*disk)).collect();
-        let Some(chunk) = ground.chunks.get_mut(index) else { return false };
+            given.into_iter().filter(|disk| shared.membership.proposes_to_leave(*disk)).collect();
+        let Some(chunk) = shared.chunks.get_mut(index) else { return false };
         let ChunkState::Allocating { pending, .. } = &mut chunk.state else { return false };
         chunk.holders.retain(|holder| !leaving.contains(holder));
         pending.extend(leaving.iter().copied());
@@ -161,15 +161,15 @@ impl Allocation {
     }
 
     /// Notes that a disk gave its slab back, or is out.
-    pub fn allocation_undone(&mut self, index: ChunkIndex, disk: DiskId, ground: &mut Ground) {
-        ground.chunks.pool.borrow_mut().give_back(disk);
-        let Some(chunk) = ground.chunks.get_mut(index) else { return };
+    pub fn allocation_undone(&mut self, index: ChunkIndex, disk: DiskId, shared: &mut Shared) {
+        shared.chunks.pool.borrow_mut().give_back(disk);
+        let Some(chunk) = shared.chunks.get_mut(index) else { return };
         let ChunkState::Allocating { pending, undoing: true, .. } = &mut chunk.state else { return };
         pending.retain(|pending| *pending != disk);
         if pending.is_empty() {
-            ground.chunks.map.remove(&index);
+            shared.chunks.map.remove(&index);
         }
-        ground.reports.recheck = true;
+        shared.mailbox.recheck = true;
     }
 
     /// Takes the slabs of disks that a proposal was to expel, now that the state has decided.
@@ -178,32 +178,32 @@ impl Allocation {
     }
 }
 
-fn is_fixed(ground: &Ground) -> bool {
-    ground.membership.record().provisioning == Provisioning::Fixed
+fn is_fixed(shared: &Shared) -> bool {
+    shared.membership.record().provisioning == Provisioning::Fixed
 }
 
 /// Counts the slabs that a fixed volume was promised and does not have yet.
-pub(super) fn promised_slabs(ground: &Ground) -> u64 {
-    if !is_fixed(ground) {
+pub(super) fn promised_slabs(shared: &Shared) -> u64 {
+    if !is_fixed(shared) {
         return 0;
     }
-    let copies = u64::from(ground.membership.record().resiliency.copies());
-    let chunks = (ground.membership.record().size_bytes / BLOCK_BYTES as u64)
-        .div_ceil(ground.setting.geometry.chunk_blocks);
-    let given: u64 = ground.chunks.map.values().map(|chunk| chunk.holders.len() as u64).sum();
+    let copies = u64::from(shared.membership.record().resiliency.copies());
+    let chunks = (shared.membership.record().size_bytes / BLOCK_BYTES as u64)
+        .div_ceil(shared.context.geometry.chunk_blocks);
+    let given: u64 = shared.chunks.map.values().map(|chunk| chunk.holders.len() as u64).sum();
     (chunks * copies).saturating_sub(given)
 }
 
 /// Returns disks that may not get chunks of the volume.
-pub(super) fn excluded(ground: &Ground) -> Vec<DiskId> {
-    let pool = ground.chunks.pool.borrow();
+pub(super) fn excluded(shared: &Shared) -> Vec<DiskId> {
+    let pool = shared.chunks.pool.borrow();
     let ids = pool.disks().map(|disk| disk.id);
     ids.filter(|disk| {
-        !ground.membership.is_in_sync(*disk)
-            || !ground.calls.is_open(*disk)
-            || ground.setting.is_retired(*disk)
+        !shared.membership.is_in_sync(*disk)
+            || !shared.calls.is_open(*disk)
+            || shared.context.is_retired(*disk)
             // The chunk could not use this disk's slab before the state has decided whether the disk leaves.
-            || ground.membership.proposes_to_leave(*disk)
+            || shared.membership.proposes_to_leave(*disk)
     })
     .collect()
 }
@@ -212,25 +212,25 @@ pub(super) fn excluded(ground: &Ground) -> Vec<DiskId> {
 /// that fails is not out before the record says so: until then new chunks wait, as writes to its other
 /// chunks do. A retired disk would give no slab if it were there, so it excuses nothing, unless fewer disks
 /// than copies are left without it: a lost disk was retired.
-fn is_disk_out(ground: &Ground) -> bool {
-    let is_retired = |disk: &DiskId| ground.setting.is_retired(*disk);
-    if Planted::RetiringCountsAsOut.is_planted() && excluded(ground).iter().any(is_retired) {
+fn is_disk_out(shared: &Shared) -> bool {
+    let is_retired = |disk: &DiskId| shared.context.is_retired(*disk);
+    if Planted::RetiringCountsAsOut.is_planted() && excluded(shared).iter().any(is_retired) {
         return true;
     }
-    let record = ground.membership.record();
+    let record = shared.membership.record();
     let too_few = record.in_sync.len() < usize::from(record.resiliency.copies());
     record.stale.iter().any(|stale| too_few || !is_retired(&stale.disk))
 }
 
 /// Returns the number of copies of a new chunk that there is space for now, at most the volume's.
 /// `None`: no disk is out, or too few are left.
-pub(super) fn copies_while_disks_are_out(ground: &Ground) -> Option<u8> {
-    if !is_disk_out(ground) {
+pub(super) fn copies_while_disks_are_out(shared: &Shared) -> Option<u8> {
+    if !is_disk_out(shared) {
         return None;
     }
-    let (excluded, copies) = (excluded(ground), ground.membership.record().resiliency.copies());
-    let pool = ground.chunks.pool.borrow();
-    let least = ground.membership.record().min_copies.clamp(1, copies);
+    let (excluded, copies) = (excluded(shared), shared.membership.record().resiliency.copies());
+    let pool = shared.chunks.pool.borrow();
+    let least = shared.membership.record().min_copies.clamp(1, copies);
     (least..=copies)
         .rev()
         .find(|&possible| pool.domains_with_room(possible, &excluded) >= usize::from(possible))
@@ -239,29 +239,29 @@ pub(super) fn copies_while_disks_are_out(ground: &Ground) -> Option<u8> {
 /// Returns why no disk gives a slab. A disk in sync that is unreachable, or that a proposal is to
 /// expel, will soon be out or back. A disk that still has to give back an earlier slab of the chunk can
 /// take it after that. Disks that are being brought up to date give slabs when they are in sync.
-fn why_no_slabs(index: ChunkIndex, ground: &Ground) -> SpaceError {
-    let pool = ground.chunks.pool.borrow();
-    let marked = ground.membership.marked_for(index);
+fn why_no_slabs(index: ChunkIndex, shared: &Shared) -> SpaceError {
+    let pool = shared.chunks.pool.borrow();
+    let marked = shared.membership.marked_for(index);
     let away = |disk: &DiskId| {
         let has_room = pool.disk(*disk).is_some_and(|view| view.free_slabs > 0);
-        let is_asked = ground.calls.is_open(*disk)
-            && !ground.membership.proposes_to_leave(*disk)
+        let is_asked = shared.calls.is_open(*disk)
+            && !shared.membership.proposes_to_leave(*disk)
             && !marked.contains(disk);
-        has_room && !is_asked && !ground.setting.is_retired(*disk)
+        has_room && !is_asked && !shared.context.is_retired(*disk)
     };
-    let waits = ground.membership.record().in_sync.iter().any(away) || returning_give_slabs(index, ground);
+    let waits = shared.membership.record().in_sync.iter().any(away) || returning_give_slabs(index, shared);
     if waits && !Planted::FullWhenAway.is_planted() { SpaceError::Unavailable } else { SpaceError::NoSpace }
 }
 
 /// Whether the chunk would get its slabs if the disks that are being brought up to date were in sync.
-fn returning_give_slabs(index: ChunkIndex, ground: &Ground) -> bool {
-    let (membership, returning) = (&ground.membership, &ground.chunks.returning);
-    let Some(chunk) = ground.chunks.get(index) else { return false };
+fn returning_give_slabs(index: ChunkIndex, shared: &Shared) -> bool {
+    let (membership, returning) = (&shared.membership, &shared.chunks.returning);
+    let Some(chunk) = shared.chunks.get(index) else { return false };
     if returning.is_empty() || Planted::FullWhileReturning.is_planted() {
         return false;
     }
-    let is_retired = |disk: &DiskId| ground.setting.is_retired(*disk);
-    let mut excluded = excluded(ground);
+    let is_retired = |disk: &DiskId| shared.context.is_retired(*disk);
+    let mut excluded = excluded(shared);
     excluded.retain(|disk| !returning.contains(disk) || is_retired(disk));
     excluded.extend(membership.marked_for(index));
     let record = membership.record();
@@ -272,6 +272,6 @@ fn returning_give_slabs(index: ChunkIndex, ground: &Ground) -> bool {
         false => copies,
     };
     let lacking = enough.saturating_sub(chunk.holders.len() as u8);
-    let purpose = if is_fixed(ground) { Purpose::Promised } else { Purpose::Write };
-    pool::place(&ground.chunks.pool.borrow(), lacking, &chunk.holders, &excluded, purpose).is_ok()
+    let purpose = if is_fixed(shared) { Purpose::Promised } else { Purpose::Write };
+    pool::place(&shared.chunks.pool.borrow(), lacking, &chunk.holders, &excluded, purpose).is_ok()
 }

@@ -22,11 +22,11 @@
 
 use super::calls::{Failure, Owner};
 use super::chunks::Chunks;
-use super::ground::Ground;
 use super::keys::{OperationKey, Purpose, SyncKey, Synced};
 use super::operations::Operations;
 use super::pace::Pace;
 use super::pending_changes::{Change, Mark, MarkChange};
+use super::shared::Shared;
 use super::syncing::Syncing;
 use crate::message::{Answer, Operation as Message};
 use crate::planted::Planted;
@@ -117,11 +117,11 @@ impl Builds {
         self.map.values().any(|build| build.target == Some(disk))
     }
 
-    fn begin(&mut self, chunk: ChunkIndex, build: Build, ground: &mut Ground) {
-        debug_assert!(ground.chunks.is_mapped(chunk), "{chunk:?} has no slabs");
+    fn begin(&mut self, chunk: ChunkIndex, build: Build, shared: &mut Shared) {
+        debug_assert!(shared.chunks.is_mapped(chunk), "{chunk:?} has no slabs");
         let before = self.map.insert(chunk, build);
         debug_assert!(before.is_none(), "{chunk:?} is built twice");
-        ground.chunks.set_in_build(chunk, true);
+        shared.chunks.set_in_build(chunk, true);
     }
 
     /// Begins to make a copy of the chunk on `target`, which takes the place of the one on `drop`.
@@ -130,11 +130,11 @@ impl Builds {
         chunk: ChunkIndex,
         target: DiskId,
         drop: Option<DiskId>,
-        ground: &mut Ground,
+        shared: &mut Shared,
     ) {
-        self.begin(chunk, Build::begin(Step::Marking, Some(target), drop), ground);
-        ground.chunks.pool.borrow_mut().take(target);
-        ground.membership.want(Change::Mark(target, chunk));
+        self.begin(chunk, Build::begin(Step::Marking, Some(target), drop), shared);
+        shared.chunks.pool.borrow_mut().take(target);
+        shared.membership.want(Change::Mark(target, chunk));
     }
 
     /// Begins to give up a copy of a chunk that has one more than it needs: when the others are whole.
@@ -142,16 +142,16 @@ impl Builds {
         &mut self,
         chunk: ChunkIndex,
         disk: DiskId,
-        ground: &mut Ground,
+        shared: &mut Shared,
         operations: &Operations,
         syncing: &Syncing,
     ) {
         let listed = Planted::SurplusUnverified.is_planted();
-        self.begin(chunk, Build::begin(Step::Verifying { listed }, None, Some(disk)), ground);
+        self.begin(chunk, Build::begin(Step::Verifying { listed }, None, Some(disk)), shared);
         if listed {
-            self.drive_build(chunk, ground, operations, syncing);
+            self.drive_build(chunk, shared, operations, syncing);
         } else {
-            ground.call(Owner::BuildRegions(chunk), disk, Message::Regions { chunk });
+            shared.call(Owner::BuildRegions(chunk), disk, Message::Regions { chunk });
         }
     }
 
@@ -159,17 +159,17 @@ impl Builds {
         &mut self,
         disk: DiskId,
         chunk: ChunkIndex,
-        ground: &mut Ground,
+        shared: &mut Shared,
         operations: &Operations,
         syncing: &Syncing,
     ) {
-        let append = ground.chunks.is_append(chunk);
+        let append = shared.chunks.is_append(chunk);
         let Some(build) = self.map.get_mut(&chunk) else { return };
         if build.step == Step::Marking && build.target == Some(disk) {
             build.step = Step::Allocating;
-            ground.call(Owner::Build(chunk), disk, Message::Allocate { chunk, append });
+            shared.call(Owner::Build(chunk), disk, Message::Allocate { chunk, append });
         } else if build.step == Step::GivingUp && build.drop == Some(disk) {
-            self.leave_copy(chunk, disk, ground, operations, syncing);
+            self.leave_copy(chunk, disk, shared, operations, syncing);
         }
     }
 
@@ -178,7 +178,7 @@ impl Builds {
         chunk: ChunkIndex,
         disk: DiskId,
         result: Result<Answer, Failure>,
-        ground: &mut Ground,
+        shared: &mut Shared,
         operations: &Operations,
         syncing: &Syncing,
     ) {
@@ -190,28 +190,28 @@ impl Builds {
             // The mark stays until the disk has given back the slab that it may have taken, and until then
             // the slab counts as taken. The free space of a disk that left is not known.
             if failure != Failure::Gone {
-                ground.chunks.pool.borrow_mut().note_full(disk);
+                shared.chunks.pool.borrow_mut().note_full(disk);
             }
-            return self.abort_build(chunk, ground);
+            return self.abort_build(chunk, shared);
         }
-        ground.chunks.add_mirror(chunk, disk);
+        shared.chunks.add_mirror(chunk, disk);
         let running = operations.running_writes().into_iter().collect();
         if let Some(build) = self.map.get_mut(&chunk) {
             build.step = Step::Draining(running);
         }
-        self.drive_build(chunk, ground, operations, syncing);
+        self.drive_build(chunk, shared, operations, syncing);
     }
 
     /// Continues as far as possible without copying.
     pub fn drive_build(
         &mut self,
         chunk: ChunkIndex,
-        ground: &mut Ground,
+        shared: &mut Shared,
         operations: &Operations,
         syncing: &Syncing,
     ) {
-        let source = ground.holders_of(chunk).first().copied();
-        let unclean = operations.suspects.is_unclean(chunk);
+        let source = shared.holders_of(chunk).first().copied();
+        let unclean = operations.dirty_regions.is_unclean(chunk);
         let Some(build) = self.map.get_mut(&chunk) else { return };
         let (target, drop) = (build.target, build.drop);
         if let Step::Draining(writes) = &mut build.step {
@@ -222,24 +222,24 @@ impl Builds {
             }
             let Some(source) = source else { return };
             build.step = Step::Comparing;
-            ground.call(Owner::BuildRegions(chunk), source, Message::Regions { chunk });
+            shared.call(Owner::BuildRegions(chunk), source, Message::Regions { chunk });
             return;
         }
         let copied = build.is_copied();
         if build.step == (Step::Verifying { listed: true }) && copied {
             build.step = Step::GivingUp;
             if let Some(drop) = drop {
-                ground.membership.want(Change::Mark(drop, chunk));
+                shared.membership.want(Change::Mark(drop, chunk));
             }
             return;
         }
         if build.step == Step::Copying && copied {
             build.step = Step::Unmarking;
             if let Some(target) = target {
-                ground.membership.want(Change::Unmark(target, chunk));
+                shared.membership.want(Change::Unmark(target, chunk));
             }
             if let Some(drop) = drop {
-                ground.membership.want(Change::Mark(drop, chunk));
+                shared.membership.want(Change::Mark(drop, chunk));
             }
             return;
         }
@@ -248,11 +248,11 @@ impl Builds {
             && !is_in_use(chunk, drop, operations, syncing)
         {
             debug_assert!(
-                ground.chunks.get(chunk).is_none_or(|known| !known.lives_on(drop)),
+                shared.chunks.get(chunk).is_none_or(|known| !known.lives_on(drop)),
                 "a copy that counts is given back (I1)"
             );
             build.step = Step::Dropping;
-            ground.call(Owner::BuildDrop(chunk), drop, Message::Free { chunk });
+            shared.call(Owner::BuildDrop(chunk), drop, Message::Free { chunk });
         }
     }
 
@@ -261,11 +261,11 @@ impl Builds {
         chunk: ChunkIndex,
         disk: DiskId,
         result: Result<Answer, Failure>,
-        ground: &mut Ground,
+        shared: &mut Shared,
         operations: &Operations,
         syncing: &Syncing,
     ) {
-        let geometry = ground.setting.geometry;
+        let geometry = shared.context.geometry;
         let (first, blocks) = (geometry.first_block(chunk), geometry.region_blocks());
         let Some(build) = self.map.get_mut(&chunk) else { return };
         if build.target.is_none() && build.drop != Some(disk) {
@@ -279,7 +279,7 @@ impl Builds {
         let Ok(Answer::Regions(Regions { stamps, .. })) = result else {
             if build.target.is_none() {
                 // The disk fails, so this copy may soon not be surplus any more.
-                return self.finish_build(chunk, ground);
+                return self.finish_build(chunk, shared);
             }
             build.step = Step::Draining(BTreeSet::new());
             return;
@@ -287,7 +287,7 @@ impl Builds {
         let written = stamps.iter().enumerate().filter(|(_, stamp)| stamp.epoch() > Epoch(0));
         build.regions = written.map(|(region, _)| first + region as u64 * blocks).collect();
         build.step = next;
-        self.drive_build(chunk, ground, operations, syncing);
+        self.drive_build(chunk, shared, operations, syncing);
     }
 
     /// Begins to copy, or to verify, up to `slots` regions, and returns how many.
@@ -295,7 +295,7 @@ impl Builds {
         &mut self,
         chunk: ChunkIndex,
         slots: usize,
-        ground: &mut Ground,
+        shared: &mut Shared,
         operations: &mut Operations,
         syncing: &mut Syncing,
     ) -> usize {
@@ -306,12 +306,12 @@ impl Builds {
             let purpose = build.target.map_or(Purpose::Repair, |target| Purpose::Build { target, moves });
             let Some(lba) = build.regions.pop_front() else { break };
             begun += 1;
-            let (key, new) = syncing.prepare_sync(chunk, lba, purpose, ground);
+            let (key, new) = syncing.prepare_sync(chunk, lba, purpose, shared);
             if let Some(build) = self.map.get_mut(&chunk) {
                 build.in_flight.insert(key);
             }
             if new {
-                syncing.enter_sync(key, ground, operations);
+                syncing.enter_sync(key, shared, operations);
             }
         }
         begun
@@ -322,7 +322,7 @@ impl Builds {
         &mut self,
         target: Option<DiskId>,
         step: Synced,
-        ground: &mut Ground,
+        shared: &mut Shared,
         operations: &Operations,
         syncing: &Syncing,
         pace: &mut Pace,
@@ -333,12 +333,12 @@ impl Builds {
         }
         if step.succeeded && target.is_some() {
             self.built_bytes += step.bytes;
-            ground.reports.counters.built_regions += 1;
+            shared.mailbox.counters.built_regions += 1;
         } else if !step.succeeded {
             build.regions.push_back(step.lba);
-            pace.delay(ground.setting.now.after(ground.setting.config.reconnect_interval));
+            pace.delay(shared.context.now.after(shared.context.config.reconnect_interval));
         }
-        self.drive_build(step.chunk, ground, operations, syncing);
+        self.drive_build(step.chunk, shared, operations, syncing);
     }
 
     /// Complete copies whose disk the next record has not in sync wait for what becomes of it, and neither mark changes: the new copy
@@ -376,20 +376,20 @@ impl Builds {
         &mut self,
         disk: DiskId,
         chunk: ChunkIndex,
-        ground: &mut Ground,
+        shared: &mut Shared,
         operations: &Operations,
         syncing: &Syncing,
     ) {
         let Some(build) = self.map.get_mut(&chunk) else { return };
         if build.step == Step::Unmarking && build.target == Some(disk) {
             let drop = build.drop;
-            ground.chunks.promote_mirror(chunk, disk);
+            shared.chunks.promote_mirror(chunk, disk);
             match drop {
-                Some(drop) => self.leave_copy(chunk, drop, ground, operations, syncing),
-                None => self.finish_build(chunk, ground),
+                Some(drop) => self.leave_copy(chunk, drop, shared, operations, syncing),
+                None => self.finish_build(chunk, shared),
             }
         } else if build.step == Step::Dropping && build.drop == Some(disk) {
-            self.finish_build(chunk, ground);
+            self.finish_build(chunk, shared);
         }
     }
 
@@ -398,17 +398,17 @@ impl Builds {
         &mut self,
         chunk: ChunkIndex,
         drop: DiskId,
-        ground: &mut Ground,
+        shared: &mut Shared,
         operations: &Operations,
         syncing: &Syncing,
     ) {
-        if let Some(known) = ground.chunks.get_mut(chunk) {
+        if let Some(known) = shared.chunks.get_mut(chunk) {
             known.holders.retain(|holder| *holder != drop);
         }
         if let Some(build) = self.map.get_mut(&chunk) {
             build.step = Step::Leaving;
         }
-        self.drive_build(chunk, ground, operations, syncing);
+        self.drive_build(chunk, shared, operations, syncing);
     }
 
     pub fn build_dropped(
@@ -416,51 +416,51 @@ impl Builds {
         chunk: ChunkIndex,
         disk: DiskId,
         result: Result<Answer, Failure>,
-        ground: &mut Ground,
+        shared: &mut Shared,
     ) {
         self.sweeping.remove(&(disk, chunk));
         if result.is_ok() {
-            ground.chunks.pool.borrow_mut().give_back(disk);
-            ground.membership.want(Change::Unmark(disk, chunk));
+            shared.chunks.pool.borrow_mut().give_back(disk);
+            shared.membership.want(Change::Unmark(disk, chunk));
         } else if let Some(build) = self.map.get(&chunk)
             && build.step == Step::Dropping
         {
             // The disk is out, and gives its slab back when it returns.
-            self.finish_build(chunk, ground);
+            self.finish_build(chunk, shared);
         }
     }
 
-    fn finish_build(&mut self, chunk: ChunkIndex, ground: &mut Ground) {
+    fn finish_build(&mut self, chunk: ChunkIndex, shared: &mut Shared) {
         self.map.remove(&chunk);
-        ground.chunks.set_in_build(chunk, false);
-        ground.reports.recheck = true;
+        shared.chunks.set_in_build(chunk, false);
+        shared.mailbox.recheck = true;
     }
 
     /// Gives the copy up; its mark stays until its slab is given back.
-    pub fn abort_build(&mut self, chunk: ChunkIndex, ground: &mut Ground) {
+    pub fn abort_build(&mut self, chunk: ChunkIndex, shared: &mut Shared) {
         let Some(build) = self.map.get(&chunk) else { return };
         if matches!(build.step, Step::Unmarking | Step::GivingUp | Step::Leaving | Step::Dropping) {
             return;
         }
-        if let (Some(target), Some(known)) = (build.target, ground.chunks.get_mut(chunk)) {
+        if let (Some(target), Some(known)) = (build.target, shared.chunks.get_mut(chunk)) {
             known.remove_mirror(target);
         }
-        self.finish_build(chunk, ground);
+        self.finish_build(chunk, shared);
     }
 
     /// Gives up copies in the making on a disk that has left. A copy that was to replace one of this disk
     /// continues: it is needed all the more, and there is no copy left to drop.
-    fn abort_builds_on(&mut self, disk: DiskId, ground: &mut Ground) {
+    fn abort_builds_on(&mut self, disk: DiskId, shared: &mut Shared) {
         let touched = self.iter().filter(|(_, build)| build.target == Some(disk) || build.drop == Some(disk));
         for chunk in touched.map(|(chunk, _)| chunk).collect::<Vec<_>>() {
             let Some(build) = self.map.get_mut(&chunk) else { continue };
             if build.target == Some(disk) {
                 if build.step == Step::Unmarking {
                     let changes = build.changes(chunk);
-                    ground.membership.forget_marks(changes);
+                    shared.membership.forget_marks(changes);
                 }
-                self.finish_build(chunk, ground);
-                if let Some(known) = ground.chunks.get_mut(chunk) {
+                self.finish_build(chunk, shared);
+                if let Some(known) = shared.chunks.get_mut(chunk) {
                     known.remove_mirror(disk);
                 }
             } else if matches!(
@@ -468,7 +468,7 @@ impl Builds {
                 Step::Verifying { .. } | Step::GivingUp | Step::Leaving | Step::Dropping
             ) {
                 // The other copies count already; the slab of this one is given back when its disk returns.
-                self.finish_build(chunk, ground);
+                self.finish_build(chunk, shared);
             } else {
                 build.drop = None;
             }
@@ -476,28 +476,28 @@ impl Builds {
     }
 
     /// Stops filling the disk's copies that do not count.
-    pub fn forget_mirrors(&mut self, disk: DiskId, ground: &mut Ground) {
-        ground.chunks.remove_mirrors(disk);
-        self.abort_builds_on(disk, ground);
+    pub fn forget_mirrors(&mut self, disk: DiskId, shared: &mut Shared) {
+        shared.chunks.remove_mirrors(disk);
+        self.abort_builds_on(disk, shared);
     }
 
     /// Gives back slabs of copies that are marked and that nobody builds: left by a crash, or given up.
-    pub fn sweep_marks(&mut self, ground: &mut Ground, operations: &Operations, syncing: &Syncing) {
-        for (disk, chunk) in ground.membership.record().building.clone() {
-            let ready = !ground.chunks.is_in_build(chunk)
-                && ground.membership.is_in_sync(disk)
-                && ground.calls.is_open(disk)
-                && ground.chunks.get(chunk).is_none_or(|known| !known.holders.contains(&disk))
+    pub fn sweep_marks(&mut self, shared: &mut Shared, operations: &Operations, syncing: &Syncing) {
+        for (disk, chunk) in shared.membership.record().building.clone() {
+            let ready = !shared.chunks.is_in_build(chunk)
+                && shared.membership.is_in_sync(disk)
+                && shared.calls.is_open(disk)
+                && shared.chunks.get(chunk).is_none_or(|known| !known.holders.contains(&disk))
                 && !is_in_use(chunk, disk, operations, syncing)
                 // A request for the slab still in flight would find it missing, or would take it after it was
                 // given back.
-                && !ground.calls.is_awaited(Owner::Build(chunk), disk)
+                && !shared.calls.is_awaited(Owner::Build(chunk), disk)
                 && !syncing.builds(chunk, disk);
             if ready && self.sweeping.insert((disk, chunk)) {
-                if let Some(known) = ground.chunks.get_mut(chunk) {
+                if let Some(known) = shared.chunks.get_mut(chunk) {
                     known.remove_mirror(disk);
                 }
-                ground.call(Owner::BuildDrop(chunk), disk, Message::Free { chunk });
+                shared.call(Owner::BuildDrop(chunk), disk, Message::Free { chunk });
             }
         }
     }

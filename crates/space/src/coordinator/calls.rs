@@ -22,11 +22,11 @@
 //! to be put out until it has answered all that it owed by then ([`Calls::trust_again`]).
 
 use super::Event;
+use super::context::Context;
 use super::keys::{CallKey, OperationKey, Purpose, SyncKey};
+use super::mailbox::{Heard, Mailbox, Next};
 use super::membership::Membership;
 use super::pending_changes::Change;
-use super::reports::{Heard, Next, Reports};
-use super::setting::Setting;
 use crate::message::{
     Answer, BusError, Operation, Priority, Request, RequestId, Response, SessionId, Waiting,
 };
@@ -66,7 +66,7 @@ pub(super) enum Owner {
     BuildRegions(ChunkIndex),
     BuildDrop(ChunkIndex),
     /// Region epochs of a copy that is looked at for lost writes.
-    Survey(ChunkIndex),
+    Verify(ChunkIndex),
     /// The answer is of no use any more: another copy was read. The disk owes it none the less, and is not to be forgiven a block that is bad.
     Nobody(LostRead),
 }
@@ -97,7 +97,7 @@ impl Owner {
             },
             Self::ResyncListing | Self::ResyncFree(_) | Self::ResyncRegions(..) => Priority::Resync,
             Self::Build(_) | Self::BuildRegions(_) | Self::BuildDrop(_) => Priority::Rebuild,
-            Self::Survey(_) => Priority::Rebalance,
+            Self::Verify(_) => Priority::Rebalance,
         }
     }
 }
@@ -293,11 +293,11 @@ impl Calls {
         owner: Owner,
         disk: DiskId,
         operation: Operation,
-        setting: &Setting,
+        context: &Context,
         membership: &Membership,
     ) {
-        let deadline = setting.now.after(setting.config.io_timeout);
-        self.connect(disk, setting, membership);
+        let deadline = context.now.after(context.config.io_timeout);
+        self.connect(disk, context, membership);
         let key = self.last_call.advance();
         if self.calls.is_empty() {
             self.expire_at = deadline;
@@ -308,34 +308,34 @@ impl Calls {
         if let Some(link) = self.links.get_mut(&disk) {
             link.busy += 1;
         }
-        self.transmit(key, setting, membership);
+        self.transmit(key, context, membership);
     }
 
     /// Begins a session with the disk if there is none.
-    pub fn connect(&mut self, disk: DiskId, setting: &Setting, membership: &Membership) {
-        let state = LinkState::Closed { retry_at: setting.now };
+    pub fn connect(&mut self, disk: DiskId, context: &Context, membership: &Membership) {
+        let state = LinkState::Closed { retry_at: context.now };
         let unopened = &mut self.unopened;
         let link = self.links.entry(disk).or_insert_with(|| {
             unopened.insert(disk);
             Link { state, session: None, busy: 0, has_failed: false, why: String::new() }
         });
-        if matches!(link.state, LinkState::Closed { retry_at } if retry_at <= setting.now) {
-            self.open_session(disk, setting, membership);
+        if matches!(link.state, LinkState::Closed { retry_at } if retry_at <= context.now) {
+            self.open_session(disk, context, membership);
         }
     }
 
-    fn open_session(&mut self, disk: DiskId, setting: &Setting, membership: &Membership) {
+    fn open_session(&mut self, disk: DiskId, context: &Context, membership: &Membership) {
         self.unsend(disk);
-        let retry_at = setting.now.after(setting.config.reconnect_interval);
-        if membership.is_shut_out(disk) || setting.is_down(disk) {
+        let retry_at = context.now.after(context.config.reconnect_interval);
+        if membership.is_shut_out(disk) || context.is_down(disk) {
             self.set_link(disk, LinkState::Closed { retry_at });
             return;
         }
         let (volume, epoch, least) =
-            (setting.volume, membership.record().epoch, membership.known_promise(disk));
+            (context.volume, membership.record().epoch, membership.known_promise(disk));
         debug_assert!(least <= epoch, "{disk} has promised more than this coordinator may ask for (I3)");
         let (session, id) = (SessionId(self.next_number()), RequestId(self.next_number()));
-        let deadline = setting.now.after(setting.config.io_timeout);
+        let deadline = context.now.after(context.config.io_timeout);
         if let Some(link) = self.links.get_mut(&disk) {
             link.session = Some(session);
         }
@@ -346,7 +346,7 @@ impl Calls {
         self.sends.push_back((disk, request));
     }
 
-    fn transmit(&mut self, key: CallKey, setting: &Setting, membership: &Membership) {
+    fn transmit(&mut self, key: CallKey, context: &Context, membership: &Membership) {
         let id = RequestId(self.next_number());
         let Some(call) = self.calls.get_mut(&key) else { return };
         let Some(link) = self.links.get(&call.disk) else { return };
@@ -363,7 +363,7 @@ impl Calls {
             "a request that {} must refuse (I3)",
             call.disk
         );
-        let (volume, priority) = (setting.volume, call.owner.priority());
+        let (volume, priority) = (context.volume, call.owner.priority());
         let request = Request { volume, session, id, epoch, priority, operation: call.operation.clone() };
         self.wire.insert(id, key);
         self.sends.push_back((call.disk, request));
@@ -371,12 +371,12 @@ impl Calls {
 
     /// The request has not left for its disk, whose time begins when it does: the deadline moves on for as long as the queue says so.
     /// A disk is judged by what it was asked, never by what its way had to carry before. Returns whose call it is.
-    pub fn note_waiting(&mut self, waiting: &Waiting, setting: &Setting) -> Option<Owner> {
+    pub fn note_waiting(&mut self, waiting: &Waiting, context: &Context) -> Option<Owner> {
         let &Waiting { disk, volume, session, id, .. } = waiting;
         let current = self.links.get(&disk).and_then(|link| link.session);
-        let key = self.wire.get(&id).filter(|_| volume == setting.volume && current == Some(session))?;
+        let key = self.wire.get(&id).filter(|_| volume == context.volume && current == Some(session))?;
         let call = self.calls.get_mut(key).filter(|call| call.disk == disk)?;
-        call.deadline = setting.now.after(setting.config.io_timeout);
+        call.deadline = context.now.after(context.config.io_timeout);
         Some(call.owner)
     }
 
@@ -384,18 +384,18 @@ impl Calls {
     pub fn handle_response(
         &mut self,
         response: Response,
-        setting: &Setting,
+        context: &Context,
         membership: &mut Membership,
-        reports: &mut Reports,
+        mailbox: &mut Mailbox,
     ) -> Heard {
         let disk = response.from;
         let Some(link) = self.links.get(&disk) else { return Heard::Nothing };
-        if response.volume != setting.volume || Some(response.session) != link.session {
+        if response.volume != context.volume || Some(response.session) != link.session {
             return Heard::Nothing;
         }
         if let LinkState::Opening { id, epoch, .. } = link.state {
             if id == response.id {
-                return self.session_answered(disk, epoch, response.result, setting, membership, reports);
+                return self.session_answered(disk, epoch, response.result, context, membership, mailbox);
             }
             return Heard::Nothing;
         }
@@ -416,22 +416,22 @@ impl Calls {
             }
             Err(BusError::Store(StoreError::Fenced { promised })) => {
                 if promised > membership.record().epoch {
-                    return reports.fence(promised);
+                    return mailbox.fence(promised);
                 }
-                self.transmit(key, setting, membership);
+                self.transmit(key, context, membership);
             }
             Err(BusError::NoSession | BusError::Unreachable | BusError::WentBack { .. }) => {
-                self.lose_session(disk, setting, membership);
+                self.lose_session(disk, context, membership);
             }
             Err(BusError::Store(error @ StoreError::NoSpace)) if !is_promise => {
                 self.finish(key, Err(Failure::Store(error)));
             }
-            Err(error) if error.is_shortage() => self.pause_disk(disk, &error.to_string(), setting, reports),
+            Err(error) if error.is_shortage() => self.pause_disk(disk, &error.to_string(), context, mailbox),
             Err(BusError::Store(
                 error @ (StoreError::Disk(_) | StoreError::Poisoned | StoreError::NotMapped),
-            )) => self.fail_disk(disk, &error.to_string(), setting, membership, reports),
+            )) => self.fail_disk(disk, &error.to_string(), context, membership, mailbox),
             Err(BusError::Store(StoreError::Corrupt { .. })) if Planted::CorruptExpelsDisk.is_planted() => {
-                self.fail_disk(disk, "it has a corrupt block", setting, membership, reports);
+                self.fail_disk(disk, "it has a corrupt block", context, membership, mailbox);
             }
             Err(BusError::Store(error)) => self.finish(key, Err(Failure::Store(error))),
         }
@@ -456,49 +456,49 @@ impl Calls {
         disk: DiskId,
         epoch: Epoch,
         result: Result<Answer, BusError>,
-        setting: &Setting,
+        context: &Context,
         membership: &mut Membership,
-        reports: &mut Reports,
+        mailbox: &mut Mailbox,
     ) -> Heard {
-        let retry_at = setting.now.after(setting.config.reconnect_interval);
+        let retry_at = context.now.after(context.config.reconnect_interval);
         match result {
-            Ok(Answer::Opened { doubtful: true, .. }) if membership.must_compare(disk, setting) => {
+            Ok(Answer::Opened { doubtful: true, .. }) if membership.must_compare(disk, context) => {
                 membership.compare_first(disk);
                 let why = "it may have lost what it acknowledged: its journal does not end whole";
-                self.fail_disk(disk, why, setting, membership, reports);
+                self.fail_disk(disk, why, context, membership, mailbox);
             }
             Ok(answer) => {
                 if matches!(answer, Answer::Opened { doubtful: true, .. }) && !membership.is_required(disk) {
                     // A resync that went on would not copy again what it has copied.
-                    reports.leave(Next::Abandon(disk));
+                    mailbox.leave(Next::Abandon(disk));
                 }
                 self.set_link(disk, LinkState::Open);
                 membership.note_promise(disk, epoch);
                 self.trust_again(disk, membership);
                 if membership.is_stale(disk) {
-                    reports.leave(Next::BringBack);
+                    mailbox.leave(Next::BringBack);
                 }
-                let deadline = setting.now.after(setting.config.io_timeout);
+                let deadline = context.now.after(context.config.io_timeout);
                 for key in self.of_disk(disk) {
                     if let Some(call) = self.calls.get_mut(&key)
                         && (!call.was_sent || Planted::SessionProvesDisk.is_planted())
                     {
                         call.deadline = deadline;
                     }
-                    self.transmit(key, setting, membership);
+                    self.transmit(key, context, membership);
                 }
-                reports.recheck = true;
+                mailbox.recheck = true;
             }
             Err(BusError::Store(StoreError::Fenced { promised })) if promised > membership.record().epoch => {
-                return reports.fence(promised);
+                return mailbox.fence(promised);
             }
-            Err(error) if error.is_shortage() => self.pause_disk(disk, &error.to_string(), setting, reports),
+            Err(error) if error.is_shortage() => self.pause_disk(disk, &error.to_string(), context, mailbox),
             Err(error) => {
                 self.shut(disk, retry_at, &error.to_string());
                 if let BusError::WentBack { promised, chunks } = error
                     && membership.note_gone_back(disk, promised, chunks.iter().map(|entry| entry.chunk))
                 {
-                    self.disk_went_back(disk, promised, retry_at, setting, membership, reports);
+                    self.disk_went_back(disk, promised, retry_at, context, membership, mailbox);
                 }
             }
         }
@@ -519,27 +519,27 @@ impl Calls {
         disk: DiskId,
         promised: Epoch,
         retry_at: Monotonic,
-        setting: &Setting,
+        context: &Context,
         membership: &mut Membership,
-        reports: &mut Reports,
+        mailbox: &mut Mailbox,
     ) {
         let expected = membership.known_promise(disk);
-        reports.emit(Event::WentBack { disk, promised, expected });
-        self.end_calls(disk, retry_at, false, setting);
-        reports.leave(Next::Abandon(disk));
-        reports.recheck = true;
+        mailbox.emit(Event::WentBack { disk, promised, expected });
+        self.end_calls(disk, retry_at, false, context);
+        mailbox.leave(Next::Abandon(disk));
+        mailbox.recheck = true;
     }
 
     /// Lets the disk be spoken to again: the record says that it has to be compared from the beginning, or cannot say so.
-    pub fn reopen(&mut self, disk: DiskId, setting: &Setting) {
-        self.set_link(disk, LinkState::Closed { retry_at: setting.now });
+    pub fn reopen(&mut self, disk: DiskId, context: &Context) {
+        self.set_link(disk, LinkState::Closed { retry_at: context.now });
     }
 
     /// Tries a new session at once, then at intervals: this one broke.
-    fn lose_session(&mut self, disk: DiskId, setting: &Setting, membership: &Membership) {
+    fn lose_session(&mut self, disk: DiskId, context: &Context, membership: &Membership) {
         self.unsend(disk);
-        self.shut(disk, setting.now, "the session broke");
-        self.connect(disk, setting, membership);
+        self.shut(disk, context.now, "the session broke");
+        self.connect(disk, context, membership);
     }
 
     /// Takes the disk for failed, which does not answer, or answers with errors: it leaves the in-sync set as soon as the record says so.
@@ -547,40 +547,40 @@ impl Calls {
         &mut self,
         disk: DiskId,
         why: &str,
-        setting: &Setting,
+        context: &Context,
         membership: &mut Membership,
-        reports: &mut Reports,
+        mailbox: &mut Mailbox,
     ) {
         self.unsend(disk);
-        let retry_at = setting.now.after(setting.config.reconnect_interval);
+        let retry_at = context.now.after(context.config.reconnect_interval);
         self.shut(disk, retry_at, why);
         let required = membership.is_required(disk);
-        self.end_calls(disk, retry_at, !required || Planted::AckBeforeCas.is_planted(), setting);
+        self.end_calls(disk, retry_at, !required || Planted::AckBeforeCas.is_planted(), context);
         if required {
             if let Some(link) = self.links.get_mut(&disk) {
                 link.has_failed = true;
             }
             membership.want(Change::Expel(disk));
         } else {
-            reports.leave(Next::Abandon(disk));
+            mailbox.leave(Next::Abandon(disk));
         }
-        reports.recheck = true;
+        mailbox.recheck = true;
     }
 
     /// Asks the disk again a little later, because its machine, and not the disk, is short of a resource. Other copies are read
     /// meanwhile. The calls get new deadlines: the disk answers, and is not late for as long as it says so.
-    pub fn pause_disk(&mut self, disk: DiskId, why: &str, setting: &Setting, reports: &mut Reports) {
+    pub fn pause_disk(&mut self, disk: DiskId, why: &str, context: &Context, mailbox: &mut Mailbox) {
         self.unsend(disk);
-        let retry_at = setting.now.after(setting.config.reconnect_interval);
+        let retry_at = context.now.after(context.config.reconnect_interval);
         self.shut(disk, retry_at, why);
-        self.end_calls(disk, retry_at, false, setting);
-        reports.recheck = true;
+        self.end_calls(disk, retry_at, false, context);
+        mailbox.recheck = true;
     }
 
     /// Ends the reads of a disk that has no session before `retry_at`. The other calls wait, unless `all`
     /// end.
-    fn end_calls(&mut self, disk: DiskId, retry_at: Monotonic, all: bool, setting: &Setting) {
-        let deadline = retry_at.after(setting.config.io_timeout);
+    fn end_calls(&mut self, disk: DiskId, retry_at: Monotonic, all: bool, context: &Context) {
+        let deadline = retry_at.after(context.config.io_timeout);
         for key in self.of_disk(disk) {
             let Some(call) = self.calls.get_mut(&key) else { continue };
             if all || call.operation.only_reads() {
@@ -606,9 +606,9 @@ impl Calls {
     pub fn release_calls(
         &mut self,
         disk: DiskId,
-        setting: &Setting,
+        context: &Context,
         membership: &Membership,
-        reports: &mut Reports,
+        mailbox: &mut Mailbox,
     ) {
         debug_assert!(!membership.is_in_sync(disk), "{disk} counts, and is not waited for (I2)");
         let mut on_its_way = false;
@@ -618,21 +618,21 @@ impl Calls {
             self.finish(key, Err(Failure::Gone));
         }
         if on_its_way {
-            self.lose_session(disk, setting, membership);
+            self.lose_session(disk, context, membership);
         }
-        reports.recheck = true;
+        mailbox.recheck = true;
     }
 
     /// Fails disks that are late, and tries those again that could not be reached.
-    pub fn expire(&mut self, setting: &Setting, membership: &mut Membership, reports: &mut Reports) {
-        if setting.is_over() {
+    pub fn expire(&mut self, context: &Context, membership: &mut Membership, mailbox: &mut Mailbox) {
+        if context.is_over() {
             return;
         }
-        let now = setting.now;
+        let now = context.now;
         if self.expire_at <= now {
-            self.fail_late_disks(setting, membership, reports);
+            self.fail_late_disks(context, membership, mailbox);
         }
-        let retry_at = now.after(setting.config.reconnect_interval);
+        let retry_at = now.after(context.config.reconnect_interval);
         let mut reopen = Vec::new();
         for &disk in &self.unopened {
             let Some(link) = self.links.get_mut(&disk) else { continue };
@@ -646,21 +646,21 @@ impl Calls {
             }
         }
         for disk in reopen {
-            self.open_session(disk, setting, membership);
+            self.open_session(disk, context, membership);
         }
     }
 
-    fn fail_late_disks(&mut self, setting: &Setting, membership: &mut Membership, reports: &mut Reports) {
-        let now = setting.now;
+    fn fail_late_disks(&mut self, context: &Context, membership: &mut Membership, mailbox: &mut Mailbox) {
+        let now = context.now;
         let mut late: Vec<DiskId> =
             self.calls.values().filter(|call| call.deadline <= now).map(|call| call.disk).collect();
         late.dedup();
         for disk in late {
             if self.calls.values().any(|call| call.disk == disk && call.deadline <= now) {
-                self.fail_disk(disk, "no answer in time", setting, membership, reports);
+                self.fail_disk(disk, "no answer in time", context, membership, mailbox);
             }
         }
         let first = self.calls.values().map(|call| call.deadline).min();
-        self.expire_at = first.unwrap_or(now.after(setting.config.io_timeout));
+        self.expire_at = first.unwrap_or(now.after(context.config.io_timeout));
     }
 }

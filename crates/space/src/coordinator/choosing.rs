@@ -6,7 +6,7 @@
 //! discard leaves the block unwritten on all copies. Other intact copies of one block are equal, or
 //! differ by a write that was never acknowledged: any of them will do.
 
-use super::setting::Setting;
+use super::context::Context;
 use sys::{Buf, Payload};
 use types::{BLOCK_BYTES, Lba, VolumeId};
 
@@ -179,7 +179,7 @@ pub(super) fn candidates(
 /// only with `verify_reads`. From other nodes, only blocks that prove themselves (`append`) come
 /// without checksums.
 pub(super) fn is_intact(
-    setting: &Setting,
+    context: &Context,
     is_far: bool,
     append: bool,
     lba: u64,
@@ -193,12 +193,12 @@ pub(super) fn is_intact(
     if checksums.is_empty() {
         return append || !is_far;
     }
-    if !(setting.config.verify_reads || is_far) {
+    if !(context.config.verify_reads || is_far) {
         return true;
     }
     checksums.iter().enumerate().all(|(at, &checksum)| {
         let block = data.slice(at * BLOCK_BYTES, BLOCK_BYTES).contiguous();
-        codes::block_matches(setting.volume, Lba(lba + at as u64), &block, checksum)
+        codes::block_matches(context.volume, Lba(lba + at as u64), &block, checksum)
     })
 }
 

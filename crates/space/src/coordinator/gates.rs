@@ -5,9 +5,9 @@
 //! as few copies as this one (I1, I5).
 
 use super::chunks::ChunkState;
-use super::ground::Ground;
+use super::mailbox::Next;
 use super::pending_changes::Change;
-use super::reports::Next;
+use super::shared::Shared;
 use crate::api::SpaceError;
 use types::ChunkIndex;
 
@@ -20,37 +20,37 @@ pub(super) enum Gate {
     Fail(SpaceError),
 }
 
-pub(super) fn gate_free(index: ChunkIndex, ground: &mut Ground) -> Gate {
-    let Some(chunk) = ground.chunks.get_mut(index) else { return Gate::Nothing };
+pub(super) fn gate_free(index: ChunkIndex, shared: &mut Shared) -> Gate {
+    let Some(chunk) = shared.chunks.get_mut(index) else { return Gate::Nothing };
     chunk.state = ChunkState::Closing;
     if chunk.in_build {
         // A copy in the making would outlive the chunk: its build is given up, or ends first if the record
         // has it complete.
-        ground.reports.leave(Next::Close(index));
+        shared.mailbox.leave(Next::Close(index));
         return Gate::Wait;
     }
     if chunk.is_active() { Gate::Wait } else { Gate::Pass }
 }
 
-pub(super) fn gate_write(index: ChunkIndex, ground: &mut Ground) -> Gate {
-    let holders = ground.holders_of(index);
-    if holders.len() < usize::from(ground.membership.record().min_copies.max(1)) {
+pub(super) fn gate_write(index: ChunkIndex, shared: &mut Shared) -> Gate {
+    let holders = shared.holders_of(index);
+    if holders.len() < usize::from(shared.membership.record().min_copies.max(1)) {
         return Gate::Wait;
     }
-    if holders.len() < usize::from(ground.membership.promised_holders()) {
+    if holders.len() < usize::from(shared.membership.promised_holders()) {
         // The next opening may then miss fewer disks, so the record must say so first.
-        ground.membership.want(Change::LowerHolders(holders.len() as u8));
+        shared.membership.want(Change::LowerHolders(holders.len() as u8));
         return Gate::Wait;
     }
-    if let Some(homes) = ground.membership.homes_short(&holders) {
-        ground.membership.want(Change::LowerHomes(homes));
+    if let Some(homes) = shared.membership.homes_short(&holders) {
+        shared.membership.want(Change::LowerHomes(homes));
         return Gate::Wait;
     }
     Gate::Pass
 }
 
-pub(super) fn gate_read(index: ChunkIndex, copy: Option<u8>, ground: &Ground) -> Gate {
-    let holders = ground.holders_of(index);
+pub(super) fn gate_read(index: ChunkIndex, copy: Option<u8>, shared: &Shared) -> Gate {
+    let holders = shared.holders_of(index);
     if let Some(copy) = copy
         && usize::from(copy) >= holders.len()
     {
@@ -58,5 +58,5 @@ pub(super) fn gate_read(index: ChunkIndex, copy: Option<u8>, ground: &Ground) ->
     }
     let wanted = |at: usize| copy.is_none_or(|copy| usize::from(copy) == at);
     let mut readable = holders.iter().enumerate().filter(|(at, _)| wanted(*at));
-    if readable.any(|(_, disk)| ground.calls.is_open(*disk)) { Gate::Pass } else { Gate::Wait }
+    if readable.any(|(_, disk)| shared.calls.is_open(*disk)) { Gate::Pass } else { Gate::Wait }
 }

@@ -7,7 +7,7 @@
 //!
 //! Invariant: `valid_until` never goes back.
 
-use super::setting::Setting;
+use super::context::Context;
 use crate::planted::Planted;
 use types::Monotonic;
 
@@ -17,8 +17,8 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    pub fn is_valid(&self, setting: &Setting) -> bool {
-        setting.config.lease.is_none() || setting.now < self.valid_until || Planted::LeaseSkipped.is_planted()
+    pub fn is_valid(&self, context: &Context) -> bool {
+        context.config.lease.is_none() || context.now < self.valid_until || Planted::LeaseSkipped.is_planted()
     }
 
     /// Extends the lease to this time.

@@ -18,12 +18,12 @@
 
 use super::Phase;
 use super::chunks::Chunks;
-use super::going_back::GoneBack;
-use super::homes::{count_copies, homes_of, may_miss};
+use super::context::Context;
+use super::fault_domains::{count_copies, homes_of, may_miss};
 use super::lease::Lease;
 use super::members::Members;
 use super::pending_changes::{Change, MarkChange, PendingChanges};
-use super::setting::Setting;
+use super::rollback::GoneBack;
 use super::state::{StateRequests, StateToken};
 use crate::planted::Planted;
 use records::{Answer, Condition, Provisioning, Record, Resiliency, StaleDisk, VolumeRecord};
@@ -42,7 +42,7 @@ struct Proposal {
 
 /// Facts from the other parts that the next record depends on.
 pub(super) struct Facts<'a> {
-    pub setting: &'a Setting,
+    pub context: &'a Context,
     pub chunks: &'a Chunks,
     /// No region may differ between copies.
     pub clean: bool,
@@ -141,8 +141,8 @@ impl Membership {
         self.requests.replace(record, self.revision, other)
     }
 
-    pub fn is_ours(&self, setting: &Setting) -> bool {
-        self.record.coordinator == setting.incarnation
+    pub fn is_ours(&self, context: &Context) -> bool {
+        self.record.coordinator == context.incarnation
     }
 
     pub fn last_stamp(&self) -> Epoch {
@@ -268,8 +268,8 @@ impl Membership {
 
     /// Whether the disk, which has come back with a doubt, counts, or is about to, although its copies have not been compared since. An opening
     /// compares them by itself before it serves.
-    pub fn must_compare(&self, disk: DiskId, setting: &Setting) -> bool {
-        setting.serving() && self.is_required(disk) && !self.members.is_doubt_accepted(disk)
+    pub fn must_compare(&self, disk: DiskId, context: &Context) -> bool {
+        context.serving() && self.is_required(disk) && !self.members.is_doubt_accepted(disk)
     }
 
     /// Speaks to the disk when the record has put it out: what it may have lost is compared when it is brought back.
@@ -349,10 +349,10 @@ impl Membership {
         disks
     }
 
-    pub fn next_timeout(&self, setting: &Setting, clean: bool) -> Option<Monotonic> {
+    pub fn next_timeout(&self, context: &Context, clean: bool) -> Option<Monotonic> {
         let retry = self.proposal.as_ref().and_then(|proposal| proposal.retry_at);
-        let rotates = setting.serving() && self.proposal.is_none() && self.may_settle(clean);
-        let soon = setting.now.after(std::time::Duration::from_nanos(1));
+        let rotates = context.serving() && self.proposal.is_none() && self.may_settle(clean);
+        let soon = context.now.after(std::time::Duration::from_nanos(1));
         let rotate = rotates.then_some(self.rotate_at.max(soon));
         [retry, rotate].into_iter().flatten().min()
     }
@@ -363,15 +363,15 @@ impl Membership {
     }
 
     /// Sends a proposal again that was not answered. Whether something new is to be proposed.
-    pub fn drive(&mut self, setting: &Setting, clean: bool) -> bool {
+    pub fn drive(&mut self, context: &Context, clean: bool) -> bool {
         if let Some(proposal) = &self.proposal {
-            if proposal.retry_at.is_some_and(|at| at <= setting.now) {
+            if proposal.retry_at.is_some_and(|at| at <= context.now) {
                 self.send_proposal();
             }
             return false;
         }
-        let closing = setting.phase == Phase::Closing && self.record.epoch <= self.last_stamp;
-        if setting.serving() && self.may_settle(clean) && (self.rotate_at <= setting.now || closing) {
+        let closing = context.phase == Phase::Closing && self.record.epoch <= self.last_stamp;
+        if context.serving() && self.may_settle(clean) && (self.rotate_at <= context.now || closing) {
             self.want(Change::Rotate);
         }
         !self.pending.is_empty()
@@ -388,9 +388,9 @@ impl Membership {
         debug_assert!(self.proposal.is_none(), "two proposals at a time (I2)");
         let changes = std::mem::take(&mut self.pending);
         // A single server may have become a node meanwhile.
-        let (epoch, owner) = (self.record.epoch.next(), facts.setting.config.node);
+        let (epoch, owner) = (self.record.epoch.next(), facts.context.config.node);
         let mut next = VolumeRecord { epoch, owner, ..self.record.clone() };
-        if facts.setting.serving() {
+        if facts.context.serving() {
             // The fate of the others is decided. Before, a crash would have them be accepted once more.
             next.accepted_images.retain(|disk| self.gone_back.is_waiting(*disk));
         }
@@ -409,7 +409,7 @@ impl Membership {
         // Those of dead nodes first: of two disks that each have a last copy without the other, one that can be reached can be read.
         let wanted = draft.changes.take_disks(Change::Expel).into_iter();
         let (dead, others): (Vec<DiskId>, Vec<DiskId>) =
-            wanted.partition(|disk| facts.setting.is_down(*disk));
+            wanted.partition(|disk| facts.context.is_down(*disk));
         for disk in dead.into_iter().chain(others) {
             if !next.in_sync.contains(&disk) {
                 // The disk was about to join, and did not.
@@ -448,20 +448,20 @@ impl Membership {
         changes.forget_marks(held_back);
         changes.apply_marks(&mut next);
         changes.apply_settings(&mut next);
-        let setting = facts.setting;
-        count_copies(&self.record, &mut next, &changes, facts.chunks, setting.serving());
+        let context = facts.context;
+        count_copies(&self.record, &mut next, &changes, facts.chunks, context.serving());
         let promises = next.in_sync.iter().map(|disk| self.known_promise(*disk));
         next.promised = promises.min().unwrap_or(self.record.promised);
-        if setting.serving() {
+        if context.serving() {
             // Nobody answers any more who did before this opening.
             (next.before, next.tried) = (Vec::new(), Vec::new());
         }
-        if setting.serving() && (facts.clean || Planted::SettledEarly.is_planted()) {
+        if context.serving() && (facts.clean || Planted::SettledEarly.is_planted()) {
             // A disk that has promised a later epoch has that in its journal behind the writes: it cannot lose them at the journal's end and
             // keep what it has promised. Of one that has not, the doubt about them must stay.
             let pending = facts.lowest_stamp.unwrap_or(self.record.epoch).min(next.promised);
             next.settled = next.settled.max(Epoch(pending.0.saturating_sub(1)));
-            if setting.phase == Phase::Closing && facts.drained && next.promised > self.last_stamp {
+            if context.phase == Phase::Closing && facts.drained && next.promised > self.last_stamp {
                 next.settled = next.epoch;
             }
         }
@@ -476,7 +476,7 @@ impl Membership {
             token: StateToken::default(),
             reading: false,
         });
-        self.rotate_at = setting.now.after(setting.config.rotate_interval);
+        self.rotate_at = context.now.after(context.config.rotate_interval);
         self.send_proposal();
     }
 
@@ -506,7 +506,7 @@ impl Membership {
         if in_sync.len() < 2 {
             return false;
         }
-        if !facts.setting.serving() {
+        if !facts.context.serving() {
             return may_miss(&self.record, others.iter().copied().chain([disk]))
                 || Planted::MinHoldersIgnored.is_planted();
         }
@@ -516,7 +516,7 @@ impl Membership {
     /// Returns the lowest epoch of a write that a disk which has `promised` this much may have missed (I4), or may lose at its journal's end without
     /// having promised less, or that it has and others may lose in a crash.
     fn missed_since(&self, facts: &Facts<'_>, promised: Epoch) -> Epoch {
-        let since = if !facts.setting.serving() || !facts.clean {
+        let since = if !facts.context.serving() || !facts.clean {
             self.record.settled.next().min(self.record.epoch)
         } else {
             facts.lowest_stamp.unwrap_or(self.record.epoch).min(self.record.epoch)
@@ -525,7 +525,7 @@ impl Membership {
     }
 
     /// Takes an answer of the cluster state.
-    pub fn answered(&mut self, token: StateToken, answer: Answer, setting: &Setting) -> Decision {
+    pub fn answered(&mut self, token: StateToken, answer: Answer, context: &Context) -> Decision {
         let Some(proposal) = &mut self.proposal else { return Decision::None };
         if proposal.token != token {
             return Decision::None;
@@ -535,17 +535,17 @@ impl Membership {
             (false, Answer::Unknown) if Planted::GuessOnUnknown.is_planted() => {
                 return self.adopt(self.revision + 1);
             }
-            (true, Answer::Value(found)) => return self.compare_after_conflict(found, setting),
+            (true, Answer::Value(found)) => return self.compare_after_conflict(found, context),
             (_, Answer::Conflict) => {
                 proposal.reading = true;
                 proposal.token = self.requests.read(self.record.key());
             }
-            _ => proposal.retry_at = Some(setting.now.after(setting.config.state_retry)),
+            _ => proposal.retry_at = Some(context.now.after(context.config.state_retry)),
         }
         Decision::None
     }
 
-    fn compare_after_conflict(&mut self, found: Option<records::Versioned>, setting: &Setting) -> Decision {
+    fn compare_after_conflict(&mut self, found: Option<records::Versioned>, context: &Context) -> Decision {
         let Some(proposal) = self.proposal.take() else { return Decision::None };
         let Some(found) = found else { return Decision::Fenced };
         let Ok(record) = VolumeRecord::decode(&self.record.key(), &found.value) else {
@@ -555,7 +555,7 @@ impl Membership {
             self.proposal = Some(proposal);
             return self.adopt(found.revision);
         }
-        if record.coordinator != setting.incarnation || record.epoch != self.record.epoch {
+        if record.coordinator != context.incarnation || record.epoch != self.record.epoch {
             return Decision::Fenced;
         }
         // An administrator changed what the coordinator does not decide: keep it and propose anew.
@@ -609,8 +609,8 @@ impl Membership {
     }
 
     /// Whether the volume is another coordinator's by its record as the cluster state has it. One of the same epoch comes after all of this one's own.
-    pub fn is_lost_by(&self, record: &VolumeRecord, setting: &Setting) -> bool {
+    pub fn is_lost_by(&self, record: &VolumeRecord, context: &Context) -> bool {
         let least = self.record.epoch.0 + u64::from(Planted::PassedOnAtTheSameEpoch.is_planted());
-        self.is_ours(setting) && record.coordinator != setting.incarnation && record.epoch.0 >= least
+        self.is_ours(context) && record.coordinator != context.incarnation && record.epoch.0 >= least
     }
 }

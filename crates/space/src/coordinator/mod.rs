@@ -4,16 +4,16 @@
 //! answers and time come in by `submit` and `handle_*`; requests to disks and to the state, answers and events go out by `poll_*`.
 //!
 //! [`Coordinator`] itself only takes things in and hands each to the part that it concerns. A part owns its state, and is given the parts
-//! below it when it is called; work that it finds for a part above or beside it, it leaves in [`reports`].
+//! below it when it is called; work that it finds for a part above or beside it, it leaves in [`mailbox`].
 //!
 //! | part | owns | its safety |
 //! |---|---|---|
-//! | [`jobs`]: [`resync`], [`building`], [`survey`], [`pace`] | what runs in the background: disks brought back, copies made and moved, copies that a disk lost without a word | I4, I5 |
+//! | [`jobs`]: [`resync`], [`building`], [`verify`], [`pace`] | what runs in the background: disks brought back, copies made and moved, copies that a disk lost without a word | I4, I5 |
 //! | [`syncing`], with [`choosing`] | the steps that make the copies of one region equal, of which all jobs are made | I5, I6 |
-//! | [`operations`]: [`clients`], [`gates`], [`reading`], [`running`], [`locks`], [`allocation`], [`absences`], [`suspects`] | what the volume asks, piece by piece; which regions may differ after a crash; which blocks a disk that is out has missed | I1, I6, I10 |
+//! | [`operations`]: [`clients`], [`gates`], [`reading`], [`running`], [`locks`], [`allocation`], [`absences`], [`dirty_regions`] | what the volume asks, piece by piece; which regions may differ after a crash; which blocks a disk that is out has missed | I1, I6, I10 |
 //! | [`opening`] | the way to a complete chunk map | I5, I10 |
-//! | [`ground`]: [`calls`], [`chunks`], [`membership`] with [`members`] and [`pending_changes`], [`homes`], [`lease`] and [`state`] | the ways to disks; the map from chunks to disks; the record and its changes by compare-and-swap | I2, I3 |
-//! | [`setting`], [`reports`], [`keys`] | what all parts go by, and leave to each other | |
+//! | [`shared`]: [`calls`], [`chunks`], [`membership`] with [`members`] and [`pending_changes`], [`homes`], [`lease`] and [`state`] | the ways to disks; the map from chunks to disks; the record and its changes by compare-and-swap | I2, I3 |
+//! | [`context`], [`mailbox`], [`keys`] | what all parts go by, and leave to each other | |
 
 mod absences;
 mod allocation;
@@ -22,14 +22,15 @@ mod calls;
 mod choosing;
 mod chunks;
 mod clients;
+mod context;
+mod dirty_regions;
+mod fault_domains;
 mod gates;
-mod going_back;
-mod ground;
-mod homes;
 mod jobs;
 mod keys;
 mod lease;
 mod locks;
+mod mailbox;
 mod members;
 mod membership;
 mod nodes;
@@ -39,16 +40,15 @@ mod pace;
 mod pending_changes;
 mod pieces;
 mod reading;
-mod reports;
 mod resync;
 mod rewinding;
+mod rollback;
 mod running;
-mod setting;
+mod shared;
 mod state;
-mod survey;
-mod suspects;
 mod syncing;
 mod terms;
+mod verify;
 
 pub use jobs::{JobPhase, JobStatus};
 pub use opening::{Claimed, Predecessor};
@@ -60,17 +60,17 @@ use crate::api::{SpaceCompletion, SpaceError, SpaceRequest, SpaceSize};
 use crate::message::{Request, Response};
 use calls::{Calls, Outcome, Owner};
 use chunks::Chunks;
-use ground::Ground;
+use context::{Context, Geometry};
 use jobs::Jobs;
 use keys::{Holder, Purpose};
+use mailbox::{Heard, Mailbox, Next};
 use membership::{Decision, Facts, Membership};
 use opening::{Claim, Opening};
 use operations::Operations;
 use pending_changes::{Change, PendingChanges};
 use pool::{ChunkCopies, Move, PoolView};
 use records::{JobKind, VolumeRecord};
-use reports::{Heard, Next, Reports};
-use setting::{Geometry, Setting};
+use shared::Shared;
 use std::cell::RefCell;
 use std::rc::Rc;
 use syncing::Syncing;
@@ -88,7 +88,7 @@ pub const OVERWRITE_BLOCKS: u64 = 16;
 /// comes in to its part and do all that follows from it before they return; `poll_*`, which take out what that left. After each of
 /// the second kind the owner polls, and calls [`Coordinator::handle_timeout`] at [`Coordinator::next_timeout`] at the latest.
 pub struct Coordinator {
-    ground: Ground,
+    shared: Shared,
     opening: Opening,
     operations: Operations,
     syncing: Syncing,
@@ -107,51 +107,51 @@ impl Coordinator {
         now: Monotonic,
     ) -> Self {
         let (geometry, phase) = (Geometry::new(chunk_blocks), Phase::Opening);
-        let mut ground = Ground {
-            setting: Setting { volume, incarnation, config, geometry, pool: pool.clone(), now, phase },
-            reports: Reports::default(),
+        let mut shared = Shared {
+            context: Context { volume, incarnation, config, geometry, pool: pool.clone(), now, phase },
+            mailbox: Mailbox::default(),
             membership: Membership::new(volume),
             chunks: Chunks::new(pool),
             calls: Calls::new(incarnation),
             last_change: ChangeNumber::default(),
         };
         Self {
-            opening: Opening::new(&mut ground),
+            opening: Opening::new(&mut shared),
             operations: Operations::new(now),
             syncing: Syncing::default(),
             jobs: Jobs::new(),
-            ground,
+            shared,
         }
     }
 
     pub fn volume(&self) -> VolumeId {
-        self.ground.setting.volume
+        self.shared.context.volume
     }
 
     pub fn phase(&self) -> &Phase {
-        &self.ground.setting.phase
+        &self.shared.context.phase
     }
 
     /// Returns the record as last committed by this coordinator; meaningless before [`Phase::Serving`].
     pub fn record(&self) -> &VolumeRecord {
-        self.ground.membership.record()
+        self.shared.membership.record()
     }
 
     pub fn counters(&self) -> Counters {
-        self.ground.reports.counters
+        self.shared.mailbox.counters
     }
 
     /// Returns the address space and what can still be filled.
     pub fn size(&self) -> SpaceSize {
-        let (record, chunk_blocks) = (self.record(), self.ground.setting.geometry.chunk_blocks);
+        let (record, chunk_blocks) = (self.record(), self.shared.context.geometry.chunk_blocks);
         let blocks = record.size_bytes / BLOCK_BYTES as u64;
         let mut chunks = self.chunks_available(record.resiliency.copies());
         if chunks == 0 {
-            let copies = allocation::copies_while_disks_are_out(&self.ground);
+            let copies = allocation::copies_while_disks_are_out(&self.shared);
             chunks = copies.map_or(0, |copies| self.chunks_available(copies));
         }
         // A volume that was made smaller may still have chunks beyond its end.
-        let unmapped = blocks.div_ceil(chunk_blocks).saturating_sub(self.ground.chunks.map.len() as u64);
+        let unmapped = blocks.div_ceil(chunk_blocks).saturating_sub(self.shared.chunks.map.len() as u64);
         SpaceSize {
             blocks: BlockCount(blocks),
             available: BlockCount(chunks.min(unmapped) * chunk_blocks),
@@ -161,7 +161,7 @@ impl Coordinator {
 
     /// Counts chunks of this many copies that the pool has room for.
     fn chunks_available(&self, copies: u8) -> u64 {
-        let pool = self.ground.chunks.pool.borrow();
+        let pool = self.shared.chunks.pool.borrow();
         match self.record().provisioning {
             records::Provisioning::Thin => pool.available_chunks(copies),
             records::Provisioning::Fixed => pool.promised_chunks(copies),
@@ -170,12 +170,12 @@ impl Coordinator {
 
     /// Counts slabs that the volume, being fixed, was promised and has not been given yet.
     pub fn promised_slabs(&self) -> u64 {
-        allocation::promised_slabs(&self.ground)
+        allocation::promised_slabs(&self.shared)
     }
 
     /// Counts slabs that the volume has on the disk.
     pub fn slabs_on(&self, disk: DiskId) -> u64 {
-        self.ground.chunks.map.values().filter(|chunk| chunk.lives_on(disk)).count() as u64
+        self.shared.chunks.map.values().filter(|chunk| chunk.lives_on(disk)).count() as u64
     }
 
     /// Counts chunks that have slabs, and those of them with fewer in-sync copies than wanted.
@@ -189,9 +189,9 @@ impl Coordinator {
     }
 
     fn count_chunks(&self, only_settled: bool) -> (u64, u64) {
-        let in_sync = &self.ground.membership.in_sync;
+        let in_sync = &self.shared.membership.in_sync;
         let copies = usize::from(self.record().resiliency.copies());
-        let counted = self.ground.chunks.map.values().filter(|chunk| !only_settled || !chunk.is_allocating());
+        let counted = self.shared.chunks.map.values().filter(|chunk| !only_settled || !chunk.is_allocating());
         let (mut all, mut few) = (0, 0);
         for chunk in counted {
             all += 1;
@@ -202,23 +202,23 @@ impl Coordinator {
 
     /// Whether nothing may differ between copies any more since the opening: while it is under way anything may.
     pub fn is_reconciled(&self) -> bool {
-        self.ground.setting.serving() && self.operations.suspects.is_empty()
+        self.shared.context.serving() && self.operations.dirty_regions.is_empty()
     }
 
     /// Whether the chunk of `lba` has slabs.
     pub fn is_mapped(&self, lba: Lba) -> bool {
-        self.ground.chunks.is_mapped(self.ground.setting.geometry.chunk_of(lba.0))
+        self.shared.chunks.is_mapped(self.shared.context.geometry.chunk_of(lba.0))
     }
 
     /// Returns the first block of each region of the chunks that have slabs.
     pub fn mapped_regions(&self) -> Vec<Lba> {
-        let mapped = self.ground.chunks.map.iter().filter(|(_, chunk)| chunk.is_mapped());
-        mapped.flat_map(|(index, _)| self.ground.setting.geometry.region_starts(*index)).collect()
+        let mapped = self.shared.chunks.map.iter().filter(|(_, chunk)| chunk.is_mapped());
+        mapped.flat_map(|(index, _)| self.shared.context.geometry.region_starts(*index)).collect()
     }
 
     /// Returns the chunks and their in-sync copies, for plans over the whole pool.
     pub fn chunk_copies(&self) -> Vec<ChunkCopies> {
-        self.ground.chunk_copies()
+        self.shared.chunk_copies()
     }
 
     /// Counts chunks that lack a copy, or are to leave a retired disk, and for which no disk of another fault domain has room.
@@ -228,51 +228,51 @@ impl Coordinator {
 
     /// Whether nothing of the volume depends on the disk.
     pub fn is_free_of(&self, disk: DiskId) -> bool {
-        let membership = &self.ground.membership;
-        self.ground.setting.serving() && !membership.is_in_sync(disk) && !membership.is_stale(disk)
+        let membership = &self.shared.membership;
+        self.shared.context.serving() && !membership.is_in_sync(disk) && !membership.is_stale(disk)
     }
 
     /// Lists what runs in the background now.
     pub fn jobs(&self) -> Vec<JobStatus> {
-        self.jobs.list(&self.ground)
+        self.jobs.list(&self.shared)
     }
 
-    /// Whether nothing is left of what [`Coordinator::survey`] began.
+    /// Whether nothing is left of what [`Coordinator::verify`] began.
     pub fn is_surveyed(&self) -> bool {
-        self.jobs.survey.is_done()
+        self.jobs.verify.is_done()
     }
 
     /// Says when [`Coordinator::handle_timeout`] wants to be called next.
     pub fn next_timeout(&self) -> Option<Monotonic> {
-        let (ground, clean) = (&self.ground, self.operations.suspects.is_empty());
+        let (shared, clean) = (&self.shared, self.operations.dirty_regions.is_empty());
         let timeouts = [
-            ground.calls.next_timeout(),
-            ground.membership.next_timeout(&ground.setting, clean),
-            self.opening.next_timeout(&ground.setting),
+            shared.calls.next_timeout(),
+            shared.membership.next_timeout(&shared.context, clean),
+            self.opening.next_timeout(&shared.context),
             self.operations.next_timeout(),
-            self.jobs.next_timeout(ground, clean),
+            self.jobs.next_timeout(shared, clean),
         ];
         timeouts.into_iter().flatten().min()
     }
 
     /// Takes the next request to a replica.
     pub fn poll_send(&mut self) -> Option<(DiskId, Request)> {
-        self.ground.calls.poll_send()
+        self.shared.calls.poll_send()
     }
 
     /// Takes the next request to the cluster state.
     pub fn poll_state(&mut self) -> Option<(StateToken, records::Request)> {
-        self.ground.membership.requests.poll()
+        self.shared.membership.requests.poll()
     }
 
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.ground.reports.poll_event()
+        self.shared.mailbox.poll_event()
     }
 
     /// Moves the answers that are there into `out`. Without a valid lease there are none.
     pub fn poll(&mut self, out: &mut Vec<SpaceCompletion>) {
-        let setting = &self.ground.setting;
-        if self.ground.membership.lease.is_valid(setting) || matches!(setting.phase, Phase::Stopped(_)) {
+        let context = &self.shared.context;
+        if self.shared.membership.lease.is_valid(context) || matches!(context.phase, Phase::Stopped(_)) {
             self.operations.clients.poll(out);
         }
     }
@@ -280,15 +280,15 @@ impl Coordinator {
     /// Takes a request; its answer carries `token`.
     pub fn submit(&mut self, now: Monotonic, token: u64, request: SpaceRequest) {
         self.advance_time(now);
-        self.operations.accept(token, request, &mut self.ground);
+        self.operations.accept(token, request, &mut self.shared);
         self.settle_down();
     }
 
     /// Takes a replica's answer.
     pub fn handle_response(&mut self, now: Monotonic, response: Response) {
         self.advance_time(now);
-        let Ground { setting, membership, reports, calls, .. } = &mut self.ground;
-        if calls.handle_response(response, setting, membership, reports) == Heard::Fenced {
+        let Shared { context, membership, mailbox, calls, .. } = &mut self.shared;
+        if calls.handle_response(response, context, membership, mailbox) == Heard::Fenced {
             self.stop(SpaceError::Fenced);
         }
         self.settle_down();
@@ -297,11 +297,11 @@ impl Coordinator {
     /// Takes the cluster state's answer.
     pub fn handle_state(&mut self, now: Monotonic, token: StateToken, answer: records::Answer) {
         self.advance_time(now);
-        match self.opening.state_answered(token, &answer, &mut self.ground) {
+        match self.opening.state_answered(token, &answer, &mut self.shared) {
             Claim::NotOurs => self.membership_answered(token, answer),
             Claim::Pending => {}
             Claim::Claimed => {
-                self.ground.membership.note_all_absent(self.ground.setting.now);
+                self.shared.membership.note_all_absent(self.shared.context.now);
             }
             Claim::Failed(why) => self.stop(why),
         }
@@ -328,9 +328,9 @@ impl Coordinator {
     /// Leaves the record settled, so that the next opening has nothing to compare. [`Phase::Closed`] when done.
     pub fn close(&mut self, now: Monotonic) {
         self.advance_time(now);
-        if self.ground.setting.phase == Phase::Serving {
-            self.ground.setting.phase = Phase::Closing;
-        } else if self.ground.setting.phase == Phase::Opening {
+        if self.shared.context.phase == Phase::Serving {
+            self.shared.context.phase = Phase::Closing;
+        } else if self.shared.context.phase == Phase::Opening {
             self.stop(SpaceError::Unavailable);
         }
         self.settle_down();
@@ -339,9 +339,9 @@ impl Coordinator {
     /// Repairs the region of a block that a scrub found corrupt on the disk, from another copy.
     pub fn repair(&mut self, now: Monotonic, disk: DiskId, lba: Lba) {
         self.advance_time(now);
-        let chunk = self.ground.chunks.get(self.ground.setting.geometry.chunk_of(lba.0));
+        let chunk = self.shared.chunks.get(self.shared.context.geometry.chunk_of(lba.0));
         let holds = chunk.is_some_and(|known| known.holders.contains(&disk));
-        if holds && self.ground.membership.is_in_sync(disk) {
+        if holds && self.shared.membership.is_in_sync(disk) {
             self.start_sync(lba, Purpose::Repair);
         }
         self.settle_down();
@@ -353,7 +353,7 @@ impl Coordinator {
         self.advance_time(now);
         if !self.start_sync(lba, Purpose::Compare) {
             let (found, wrong, lost) = (Comparison::default(), Vec::new(), Vec::new());
-            self.ground.reports.emit(Event::Compared { lba, found, wrong, lost });
+            self.shared.mailbox.emit(Event::Compared { lba, found, wrong, lost });
         }
         self.settle_down();
     }
@@ -367,64 +367,64 @@ impl Coordinator {
 
     /// Begins a step on the region of `lba`, if that has slabs; whether it has.
     fn start_sync(&mut self, lba: Lba, purpose: Purpose) -> bool {
-        let ground = &mut self.ground;
-        let chunk = ground.setting.geometry.chunk_of(lba.0);
-        let mapped = ground.setting.serving() && ground.chunks.is_mapped(chunk);
+        let shared = &mut self.shared;
+        let chunk = shared.context.geometry.chunk_of(lba.0);
+        let mapped = shared.context.serving() && shared.chunks.is_mapped(chunk);
         if mapped {
-            self.syncing.start_sync(chunk, lba.0, purpose, ground, &mut self.operations);
+            self.syncing.start_sync(chunk, lba.0, purpose, shared, &mut self.operations);
         }
         mapped
     }
 
     /// Begins to look at what the disk has of the volume.
-    pub fn survey(&mut self, now: Monotonic, disk: DiskId) {
+    pub fn verify(&mut self, now: Monotonic, disk: DiskId) {
         self.advance_time(now);
-        self.jobs.survey.survey(disk, &self.ground);
+        self.jobs.verify.verify(disk, &self.shared);
         self.settle_down();
     }
 
     /// Looks soon for disks to bring back and copies to make: the table of disks says something else of retired disks, or of those that will not
     /// come back.
     pub fn plan_soon(&mut self) {
-        self.jobs.plan_soon(self.ground.setting.now);
+        self.jobs.plan_soon(self.shared.context.now);
     }
 
     /// Lets the volume be given slabs of a disk that is new to the pool.
     pub fn add_disk(&mut self, disk: DiskId) {
-        self.ground.membership.want_add(disk);
+        self.shared.membership.want_add(disk);
     }
 
     /// Changes the address space; what lies beyond a smaller one must have been discarded.
     pub fn resize(&mut self, size_bytes: u64) {
-        self.ground.membership.want(Change::Resize(size_bytes));
+        self.shared.membership.want(Change::Resize(size_bytes));
     }
 
     /// Changes the fill from which health warns.
     pub fn set_warning_at(&mut self, percent: u8) {
-        self.ground.membership.want(Change::WarnAt(percent));
+        self.shared.membership.want(Change::WarnAt(percent));
     }
 
     /// Records that the volume was made.
     pub fn finish_making(&mut self) {
-        self.ground.membership.want(Change::FinishMaking);
+        self.shared.membership.want(Change::FinishMaking);
     }
 
     /// Takes over the moves of a rebalance that concern this volume.
     pub fn rebalance(&mut self, moves: Vec<Move>) {
-        self.jobs.rebalance(moves, &self.ground.setting);
+        self.jobs.rebalance(moves, &self.shared.context);
     }
 
     /// Stops jobs of this kind, where they stand, until they are resumed.
     pub fn suspend(&mut self, kind: JobKind) {
-        self.jobs.suspend(kind, &mut self.ground);
+        self.jobs.suspend(kind, &mut self.shared);
     }
 
     pub fn resume(&mut self, kind: JobKind) {
-        self.jobs.resume(kind, self.ground.setting.now);
+        self.jobs.resume(kind, self.shared.context.now);
     }
 
     fn advance_time(&mut self, now: Monotonic) {
-        self.ground.setting.now = self.ground.setting.now.max(now);
+        self.shared.context.now = self.shared.context.now.max(now);
     }
 
     /// Does all that follows from an event. The order is the algorithm:
@@ -444,127 +444,127 @@ impl Coordinator {
     /// 10. The record again: disks that failed in step 7 leave, and copies that jobs have completed count, by one proposal for all of them.
     /// 11. Closing last: it asks whether anything is under way.
     fn settle_down(&mut self) {
-        let Ground { setting, membership, reports, calls, .. } = &mut self.ground;
-        calls.expire(setting, membership, reports); // 1
+        let Shared { context, membership, mailbox, calls, .. } = &mut self.shared;
+        calls.expire(context, membership, mailbox); // 1
         self.follow_up(); // 2
-        self.opening.drive(&mut self.ground, &mut self.operations.suspects); // 3
+        self.opening.drive(&mut self.shared, &mut self.operations.dirty_regions); // 3
         self.drive_membership(); // 4
-        self.operations.expire_clients(&mut self.ground); // 5
-        self.operations.hedge_late_reads(&mut self.ground); // 6
+        self.operations.expire_clients(&mut self.shared); // 5
+        self.operations.hedge_late_reads(&mut self.shared); // 6
         loop {
             self.follow_up();
-            while let Some(outcome) = self.ground.take_outcome() {
+            while let Some(outcome) = self.shared.take_outcome() {
                 self.deliver(outcome); // 7
                 self.follow_up();
             }
-            if !std::mem::take(&mut self.ground.reports.recheck) {
+            if !std::mem::take(&mut self.shared.mailbox.recheck) {
                 break;
             }
-            self.operations.pass_gated(&mut self.ground);
+            self.operations.pass_gated(&mut self.shared);
         }
-        self.opening.drive(&mut self.ground, &mut self.operations.suspects); // 8
-        self.jobs.drive(&mut self.ground, &mut self.operations, &mut self.syncing); // 9
+        self.opening.drive(&mut self.shared, &mut self.operations.dirty_regions); // 8
+        self.jobs.drive(&mut self.shared, &mut self.operations, &mut self.syncing); // 9
         self.follow_up();
         self.drive_membership(); // 10
         self.drive_closing(); // 11
         self.follow_up();
-        debug_assert!(!self.ground.reports.has_work(), "work was left to nobody");
+        debug_assert!(!self.shared.mailbox.has_work(), "work was left to nobody");
     }
 
     /// Hands on the work that parts left for each other.
     fn follow_up(&mut self) {
-        let Self { ground, operations, syncing, jobs, .. } = self;
-        while let Some(next) = ground.reports.take_next() {
+        let Self { shared, operations, syncing, jobs, .. } = self;
+        while let Some(next) = shared.mailbox.take_next() {
             match next {
-                Next::Granted(Holder::Operation(key)) => operations.run(key, ground),
-                Next::Granted(Holder::Sync(key)) => syncing.sync_locked(key, ground, operations),
+                Next::Granted(Holder::Operation(key)) => operations.run(key, shared),
+                Next::Granted(Holder::Sync(key)) => syncing.sync_locked(key, shared, operations),
                 Next::Compare { operation, chunk, lba, blocks } => {
-                    syncing.answer_by_sync(operation, chunk, lba, blocks, ground, operations);
-                    operations.release(operation, chunk, lba, ground);
+                    syncing.answer_by_sync(operation, chunk, lba, blocks, shared, operations);
+                    operations.release(operation, chunk, lba, shared);
                 }
                 Next::Reconcile(chunk, lba) => {
-                    syncing.start_sync(chunk, lba, Purpose::Reconcile, ground, operations);
+                    syncing.start_sync(chunk, lba, Purpose::Reconcile, shared, operations);
                 }
-                Next::Close(chunk) => jobs.builds.abort_build(chunk, ground),
-                Next::Synced(step) => jobs.step_done(step, ground, operations, syncing),
-                Next::Abandon(disk) => jobs.abandon_resync(disk, ground),
-                Next::BringBack => jobs.plan_soon(ground.setting.now),
+                Next::Close(chunk) => jobs.builds.abort_build(chunk, shared),
+                Next::Synced(step) => jobs.step_done(step, shared, operations, syncing),
+                Next::Abandon(disk) => jobs.abandon_resync(disk, shared),
+                Next::BringBack => jobs.plan_soon(shared.context.now),
             }
         }
     }
 
     /// Gives the outcome of a call to its owner.
     fn deliver(&mut self, Outcome { disk, owner, result }: Outcome) {
-        let Self { ground, opening, operations, syncing, jobs } = self;
+        let Self { shared, opening, operations, syncing, jobs } = self;
         let (resyncs, builds) = (&mut jobs.resyncs, &mut jobs.builds);
         match owner {
             Owner::Promise(epoch) => {
                 if result.is_ok() {
-                    ground.membership.note_promise(disk, epoch);
+                    shared.membership.note_promise(disk, epoch);
                     self.drive_membership();
                 }
             }
-            Owner::Nobody(read) => syncing.lost_answered(read, disk, &result, ground, operations),
-            Owner::Listing => opening.listing_done(disk, result, ground, &mut operations.suspects),
-            Owner::Operation(key) => operations.operation_answered(key, disk, result, ground),
-            Owner::Allocate(chunk) => operations.allocated(chunk, disk, result, ground),
-            Owner::AllocateUndo(chunk) => operations.allocation_undone(chunk, disk, ground),
-            Owner::Probe(chunk) => operations.suspects.probed(chunk, disk, result, ground),
+            Owner::Nobody(read) => syncing.lost_answered(read, disk, &result, shared, operations),
+            Owner::Listing => opening.listing_done(disk, result, shared, &mut operations.dirty_regions),
+            Owner::Operation(key) => operations.operation_answered(key, disk, result, shared),
+            Owner::Allocate(chunk) => operations.allocated(chunk, disk, result, shared),
+            Owner::AllocateUndo(chunk) => operations.allocation_undone(chunk, disk, shared),
+            Owner::Probe(chunk) => operations.dirty_regions.probed(chunk, disk, result, shared),
             Owner::SyncRead { sync, start, blocks, .. } => {
-                syncing.sync_read(sync, disk, start, blocks, result, ground, operations);
+                syncing.sync_read(sync, disk, start, blocks, result, shared, operations);
             }
-            Owner::SyncWrite(sync, _) => syncing.sync_written(sync, disk, result, ground, operations),
-            Owner::ResyncListing => resyncs.resync_listed(disk, result, ground, operations, builds),
+            Owner::SyncWrite(sync, _) => syncing.sync_written(sync, disk, result, shared, operations),
+            Owner::ResyncListing => resyncs.resync_listed(disk, result, shared, operations, builds),
             Owner::ResyncFree(chunk) => {
-                resyncs.resync_freed(disk, chunk, result, ground, operations, builds);
+                resyncs.resync_freed(disk, chunk, result, shared, operations, builds);
             }
             Owner::ResyncRegions(target, chunk) => {
-                resyncs.resync_regions(target, chunk, disk, result, ground, operations, builds);
+                resyncs.resync_regions(target, chunk, disk, result, shared, operations, builds);
             }
-            Owner::Build(chunk) => builds.build_allocated(chunk, disk, result, ground, operations, syncing),
+            Owner::Build(chunk) => builds.build_allocated(chunk, disk, result, shared, operations, syncing),
             Owner::BuildRegions(chunk) => {
-                builds.build_regions(chunk, disk, result, ground, operations, syncing);
+                builds.build_regions(chunk, disk, result, shared, operations, syncing);
             }
-            Owner::BuildDrop(chunk) => builds.build_dropped(chunk, disk, result, ground),
-            Owner::Survey(chunk) => jobs.survey.surveyed(chunk, disk, result, ground),
+            Owner::BuildDrop(chunk) => builds.build_dropped(chunk, disk, result, shared),
+            Owner::Verify(chunk) => jobs.verify.surveyed(chunk, disk, result, shared),
         }
     }
 
     /// Proposes what is wanted, and finishes what was committed.
     fn drive_membership(&mut self) {
-        if self.ground.setting.is_over() || !self.ground.membership.is_ours(&self.ground.setting) {
+        if self.shared.context.is_over() || !self.shared.membership.is_ours(&self.shared.context) {
             return;
         }
         self.finish_expelled();
-        let clean = self.operations.suspects.is_empty();
-        if self.ground.membership.drive(&self.ground.setting, clean) {
+        let clean = self.operations.dirty_regions.is_empty();
+        if self.shared.membership.drive(&self.shared.context, clean) {
             self.propose(clean);
         }
     }
 
     fn propose(&mut self, clean: bool) {
         let (drained, lowest_stamp) = (self.is_drained(), self.operations.lowest_stamp());
-        let Ground { setting, membership, chunks, .. } = &mut self.ground;
-        let facts = Facts { setting, chunks, clean, lowest_stamp, drained };
+        let Shared { context, membership, chunks, .. } = &mut self.shared;
+        let facts = Facts { context, chunks, clean, lowest_stamp, drained };
         let draft = membership.draft(&facts);
         for &disk in &draft.never_joined {
-            self.jobs.abandon_resync(disk, &mut self.ground);
+            self.jobs.abandon_resync(disk, &mut self.shared);
             self.release_calls(disk);
         }
-        let Ground { setting, membership, chunks, .. } = &mut self.ground;
+        let Shared { context, membership, chunks, .. } = &mut self.shared;
         let copies = membership.record().resiliency.copies();
         let held_back = self.jobs.builds.hold_back_marks(&draft.in_sync(), copies, chunks);
-        let facts = Facts { setting, chunks, clean, lowest_stamp, drained };
+        let facts = Facts { context, chunks, clean, lowest_stamp, drained };
         membership.propose(draft, held_back, &facts);
     }
 
     /// Takes an answer of the cluster state about the record.
     fn membership_answered(&mut self, token: StateToken, answer: records::Answer) {
-        match self.ground.membership.answered(token, answer, &self.ground.setting) {
+        match self.shared.membership.answered(token, answer, &self.shared.context) {
             Decision::None => {}
             Decision::Committed(changes) => self.adopt(&changes),
             Decision::Refused => {
-                self.operations.leaving_decided(&mut self.ground);
+                self.operations.leaving_decided(&mut self.shared);
                 self.drive_membership();
             }
             Decision::Fenced => self.stop(SpaceError::Fenced),
@@ -573,52 +573,52 @@ impl Coordinator {
 
     /// Tells every part what a new record, just committed, has changed.
     fn adopt(&mut self, changes: &PendingChanges) {
-        let Self { ground, operations, syncing, jobs, .. } = self;
-        let now = ground.setting.now;
+        let Self { shared, operations, syncing, jobs, .. } = self;
+        let now = shared.context.now;
         for disk in changes.disks(Change::Expel) {
-            operations.begin_absence(disk, ground);
-            ground.chunks.remove_holder(disk);
-            ground.membership.note_absent(disk, now);
-            if let Some(stale) = ground.membership.record().stale.iter().find(|stale| stale.disk == disk) {
-                let (since, why) = (stale.since, ground.calls.why_failed(disk));
-                ground.reports.emit(Event::DiskLeft { disk, since, why });
+            operations.begin_absence(disk, shared);
+            shared.chunks.remove_holder(disk);
+            shared.membership.note_absent(disk, now);
+            if let Some(stale) = shared.membership.record().stale.iter().find(|stale| stale.disk == disk) {
+                let (since, why) = (stale.since, shared.calls.why_failed(disk));
+                shared.mailbox.emit(Event::DiskLeft { disk, since, why });
             }
         }
-        let record = ground.membership.record();
-        if ground.setting.serving() && ground.chunks.fewest_holders(record) < record.min_copies {
+        let record = shared.membership.record();
+        if shared.context.serving() && shared.chunks.fewest_holders(record) < record.min_copies {
             // Answers that wait for the lease were right under the record before: if some chunk has fewer copies than an answer
             // promises, nobody knows whether they are still.
             operations.clients.take_back_acknowledgements();
         }
         for disk in changes.disks(Change::Keep) {
-            jobs.disk_kept(disk, &changes.marked_on(disk).collect(), ground);
+            jobs.disk_kept(disk, &changes.marked_on(disk).collect(), shared);
         }
         for disk in changes.disks(Change::Rewind).chain(changes.disks(Change::Keep)) {
-            ground.calls.reopen(disk, &ground.setting);
+            shared.calls.reopen(disk, &shared.context);
         }
         for disk in changes.disks(Change::Join) {
-            jobs.disk_joined(disk, ground, operations);
+            jobs.disk_joined(disk, shared, operations);
         }
         for disk in changes.disks(Change::Add).chain(changes.disks(Change::Remove)) {
             operations.absences.forget(disk);
         }
         for disk in changes.disks(Change::Add) {
-            ground.membership.note_absent(disk, now);
-            ground.connect(disk);
+            shared.membership.note_absent(disk, now);
+            shared.connect(disk);
             // It may have a session.
             jobs.plan_soon(now);
         }
         for (disk, chunk) in changes.marks() {
-            jobs.builds.build_marked(disk, chunk, ground, operations, syncing);
+            jobs.builds.build_marked(disk, chunk, shared, operations, syncing);
         }
         for (disk, chunk) in changes.unmarks() {
-            jobs.builds.build_unmarked(disk, chunk, ground, operations, syncing);
+            jobs.builds.build_unmarked(disk, chunk, shared, operations, syncing);
         }
-        ground.reports.emit(Event::RecordChanged);
-        ground.reports.recheck = true;
-        operations.leaving_decided(ground);
+        shared.mailbox.emit(Event::RecordChanged);
+        shared.mailbox.recheck = true;
+        operations.leaving_decided(shared);
         self.finish_expelled();
-        if self.ground.setting.serving() && !self.ground.membership.has_leaving() {
+        if self.shared.context.serving() && !self.shared.membership.has_leaving() {
             // The disks have newer promises then by the time of the next record.
             self.ask_for_promises(self.unpromised());
         }
@@ -626,35 +626,35 @@ impl Coordinator {
 
     /// Releases calls to expelled disks once every remaining disk has promised the new epoch.
     fn finish_expelled(&mut self) {
-        if !self.ground.membership.has_leaving() {
+        if !self.shared.membership.has_leaving() {
             return;
         }
-        let missing = self.ground.membership.missing_promises();
+        let missing = self.shared.membership.missing_promises();
         if !missing.is_empty() {
             return self.ask_for_promises(missing);
         }
-        for disk in self.ground.membership.take_expelled() {
-            self.jobs.builds.forget_mirrors(disk, &mut self.ground);
+        for disk in self.shared.membership.take_expelled() {
+            self.jobs.builds.forget_mirrors(disk, &mut self.shared);
             self.release_calls(disk);
         }
     }
 
     fn release_calls(&mut self, disk: DiskId) {
-        let Ground { setting, membership, reports, calls, .. } = &mut self.ground;
-        calls.release_calls(disk, setting, membership, reports);
+        let Shared { context, membership, mailbox, calls, .. } = &mut self.shared;
+        calls.release_calls(disk, context, membership, mailbox);
     }
 
     /// Has the disks promise the record's epoch.
     fn ask_for_promises(&mut self, disks: Vec<DiskId>) {
-        let epoch = self.ground.membership.record().epoch;
-        for disk in self.ground.membership.ask_for_promises(disks) {
-            self.ground.call(Owner::Promise(epoch), disk, crate::message::Operation::Promise);
+        let epoch = self.shared.membership.record().epoch;
+        for disk in self.shared.membership.ask_for_promises(disks) {
+            self.shared.call(Owner::Promise(epoch), disk, crate::message::Operation::Promise);
         }
     }
 
     /// Returns disks in sync, which can be reached, that have not promised the record's epoch.
     fn unpromised(&self) -> Vec<DiskId> {
-        self.ground.membership.unpromised(|disk| self.ground.calls.is_open(disk))
+        self.shared.membership.unpromised(|disk| self.shared.calls.is_open(disk))
     }
 
     /// Whether no write is under way, of the volume or of a step on a region.
@@ -663,38 +663,38 @@ impl Coordinator {
     }
 
     fn drive_closing(&mut self) {
-        let closing = self.ground.setting.phase == Phase::Closing;
-        if !closing || !self.operations.suspects.is_empty() || !self.is_drained() {
+        let closing = self.shared.context.phase == Phase::Closing;
+        if !closing || !self.operations.dirty_regions.is_empty() || !self.is_drained() {
             return;
         }
         let unpromised = self.unpromised();
-        let membership = &mut self.ground.membership;
+        let membership = &mut self.shared.membership;
         let is_rotated = membership.record().epoch > membership.last_stamp();
         if membership.record().settled >= membership.record().epoch {
-            self.ground.setting.phase = Phase::Closed;
+            self.shared.context.phase = Phase::Closed;
         } else if is_rotated && !unpromised.is_empty() {
             self.ask_for_promises(unpromised);
         } else if is_rotated && !membership.is_sealed() && !membership.is_proposing() {
             // A disk is away that was not put out. It may have lost what is not settled: the next opening compares that.
-            self.ground.setting.phase = Phase::Closed;
-        } else if !self.ground.membership.is_proposing() {
-            self.ground.membership.want(Change::Rotate);
+            self.shared.context.phase = Phase::Closed;
+        } else if !self.shared.membership.is_proposing() {
+            self.shared.membership.want(Change::Rotate);
             self.drive_membership();
         }
     }
 
     /// Ends the coordinator: everything waiting is answered with `why`.
     fn stop(&mut self, why: SpaceError) {
-        if self.ground.setting.is_over() {
+        if self.shared.context.is_over() {
             return;
         }
-        self.ground.setting.phase = Phase::Stopped(why.clone());
-        self.ground.calls.clear();
-        self.ground.membership.requests.clear();
-        self.ground.reports.drop_work();
+        self.shared.context.phase = Phase::Stopped(why.clone());
+        self.shared.calls.clear();
+        self.shared.membership.requests.clear();
+        self.shared.mailbox.drop_work();
         self.operations.stop(&why);
         self.syncing.clear();
         self.jobs.resyncs.clear();
-        self.ground.reports.emit(Event::Stopped { why });
+        self.shared.mailbox.emit(Event::Stopped { why });
     }
 }

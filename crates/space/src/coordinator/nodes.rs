@@ -7,9 +7,9 @@
 
 use super::calls::Owner;
 use super::chunks::ChunkState;
-use super::ground::Ground;
 use super::opening::{Claimed, Predecessor};
 use super::pending_changes::Change;
+use super::shared::Shared;
 use super::{Coordinator, LateReads, Phase};
 use crate::api::SpaceError;
 use crate::message::Waiting;
@@ -22,23 +22,23 @@ use types::{DiskId, Epoch, Monotonic, NodeId};
 impl Coordinator {
     /// Lets answers be given until then, if several nodes may open the volume.
     pub fn set_lease(&mut self, valid_until: Monotonic) {
-        self.ground.membership.lease.extend(valid_until);
+        self.shared.membership.lease.extend(valid_until);
     }
 
     /// The server has become a node of a cluster: the record is to name it as the volume's owner.
     pub fn set_node(&mut self, now: Monotonic, node: NodeId) {
         self.advance_time(now);
-        self.ground.setting.config.node = Some(node);
+        self.shared.context.config.node = Some(node);
         // An opening has its record changed when it ends.
-        if self.ground.setting.serving() && self.ground.membership.record().owner != Some(node) {
-            self.ground.membership.want(Change::Rotate);
+        if self.shared.context.serving() && self.shared.membership.record().owner != Some(node) {
+            self.shared.membership.want(Change::Rotate);
         }
         self.settle_down();
     }
 
     /// From now on answers are given only while the node's lease is valid, which a new coordinator waits for as long as this.
     pub fn set_leased(&mut self, lease: Duration) {
-        self.ground.setting.config.lease = Some(lease);
+        self.shared.context.config.lease = Some(lease);
     }
 
     /// Takes the volume over from this node alone. If the record names another one by now, or the node has come back, the volume stays with
@@ -49,13 +49,13 @@ impl Coordinator {
 
     /// The claim of an opening that waits, or is going to wait, for nobody else to answer for the volume ([`Coordinator::permit`]).
     pub fn claimed(&self) -> Option<&Claimed> {
-        self.opening.claimed().filter(|_| self.ground.setting.phase == Phase::Opening)
+        self.opening.claimed().filter(|_| self.shared.context.phase == Phase::Opening)
     }
 
     /// The disks in sync that an opening waits for.
     pub fn missing_disks(&self) -> Vec<DiskId> {
-        match self.ground.setting.phase {
-            Phase::Opening => self.opening.missing(&self.ground),
+        match self.shared.context.phase {
+            Phase::Opening => self.opening.missing(&self.shared),
             _ => Vec::new(),
         }
     }
@@ -63,8 +63,8 @@ impl Coordinator {
     /// The promise by which a disk refused this coordinator, which has stopped, if no owner of the volume can come to it: another owner's is one that the
     /// record gave, or will have soon.
     pub fn refused_beyond_bounds(&self) -> Option<Epoch> {
-        let bound = self.ground.membership.record().epoch.0.saturating_add(EPOCHS_AHEAD_MAX);
-        self.ground.reports.refused_by().filter(|promised| promised.0 > bound)
+        let bound = self.shared.membership.record().epoch.0.saturating_add(EPOCHS_AHEAD_MAX);
+        self.shared.mailbox.refused_by().filter(|promised| promised.0 > bound)
     }
 
     /// Notes that no node that [`Coordinator::claimed`] named answers for the volume any more.
@@ -77,22 +77,22 @@ impl Coordinator {
     /// A request has not left for its disk yet, on the way to which others go first; or it has left after it waited.
     pub fn note_waiting(&mut self, now: Monotonic, waiting: Waiting) {
         self.advance_time(now);
-        let Ground { calls, setting, .. } = &mut self.ground;
-        if let Some(Owner::Operation(key)) = calls.note_waiting(&waiting, setting) {
-            self.operations.hedges.note_waiting(key, &waiting, setting.now);
+        let Shared { calls, context, .. } = &mut self.shared;
+        if let Some(Owner::Operation(key)) = calls.note_waiting(&waiting, context) {
+            self.operations.hedges.note_waiting(key, &waiting, context.now);
         }
     }
 
     /// Whether a chunk is about to be given back. Its copies count until they are, and no disk leaves that has the last one.
     pub fn gives_back(&self) -> bool {
-        self.ground.chunks.map.values().any(|chunk| chunk.state == ChunkState::Closing)
+        self.shared.chunks.map.values().any(|chunk| chunk.state == ChunkState::Closing)
     }
 
     /// Whether some chunk has too few copies for a write, and disks that missed writes are being brought up to date.
     pub fn makes_up_for_copies(&self) -> bool {
-        let record = self.ground.membership.record();
-        self.ground.setting.serving()
-            && self.ground.chunks.fewest_holders(record) < record.min_copies
+        let record = self.shared.membership.record();
+        self.shared.context.serving()
+            && self.shared.chunks.fewest_holders(record) < record.min_copies
             && !self.jobs.resyncs.is_empty()
     }
 
@@ -109,14 +109,14 @@ impl Coordinator {
             return;
         }
         for &disk in disks {
-            if self.ground.setting.is_over() {
+            if self.shared.context.is_over() {
                 break;
             }
-            let Ground { setting, reports, calls, .. } = &mut self.ground;
-            match setting.serving() {
-                true => self.ground.fail_disk(disk, "its node is down"),
+            let Shared { context, mailbox, calls, .. } = &mut self.shared;
+            match context.serving() {
+                true => self.shared.fail_disk(disk, "its node is down"),
                 // Whether all that are missing may be is decided by the opening.
-                false => calls.pause_disk(disk, "its node is down", setting, reports),
+                false => calls.pause_disk(disk, "its node is down", context, mailbox),
             }
         }
         self.settle_down();
@@ -126,8 +126,8 @@ impl Coordinator {
     pub fn disks_up(&mut self, now: Monotonic, disks: &[DiskId]) {
         self.advance_time(now);
         for &disk in disks {
-            if !Planted::DeadDisksWaitedFor.is_planted() && !self.ground.setting.is_over() {
-                self.ground.calls.reopen(disk, &self.ground.setting);
+            if !Planted::DeadDisksWaitedFor.is_planted() && !self.shared.context.is_over() {
+                self.shared.calls.reopen(disk, &self.shared.context);
             }
         }
         self.jobs.plan_soon(now);
@@ -138,10 +138,10 @@ impl Coordinator {
     /// administrator has accepted as they are count.
     pub fn note_record(&mut self, now: Monotonic, record: &VolumeRecord) {
         self.advance_time(now);
-        if self.ground.membership.is_lost_by(record, &self.ground.setting) {
+        if self.shared.membership.is_lost_by(record, &self.shared.context) {
             self.stop(SpaceError::Fenced);
         }
-        let membership = &mut self.ground.membership;
+        let membership = &mut self.shared.membership;
         // An older record names disks that were decided on since.
         if record.epoch >= membership.record().epoch {
             membership.accept_images(&record.accepted_images);
@@ -152,6 +152,6 @@ impl Coordinator {
     /// Lists disks that went back in time and are needed for what no other disk has: the volume waits for the right ones, or for somebody to
     /// accept these as they are.
     pub fn held_images(&self) -> Vec<DiskId> {
-        self.ground.membership.gone_back.held().collect()
+        self.shared.membership.gone_back.held().collect()
     }
 }

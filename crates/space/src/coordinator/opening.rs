@@ -19,12 +19,12 @@
 
 use super::calls::{Failure, Owner};
 use super::chunks::Chunk;
-use super::ground::Ground;
-use super::homes::may_miss;
+use super::context::Context;
+use super::dirty_regions::DirtyRegions;
+use super::fault_domains::may_miss;
 use super::pending_changes::Change;
-use super::setting::Setting;
+use super::shared::Shared;
 use super::state::StateToken;
-use super::suspects::Suspects;
 use super::{Event, Phase};
 use crate::api::SpaceError;
 use crate::message::{Answer, Operation};
@@ -108,9 +108,9 @@ pub(super) struct Opening {
 
 impl Opening {
     /// Begins to read the record.
-    pub fn new(ground: &mut Ground) -> Self {
-        let token = ground.membership.read_record();
-        let claimed_at = ground.setting.now;
+    pub fn new(shared: &mut Shared) -> Self {
+        let token = shared.membership.read_record();
+        let claimed_at = shared.context.now;
         Self {
             step: Step::Read { token },
             retry_at: None,
@@ -122,15 +122,15 @@ impl Opening {
         }
     }
 
-    pub fn next_timeout(&self, setting: &Setting) -> Option<Monotonic> {
-        if setting.phase != Phase::Opening {
+    pub fn next_timeout(&self, context: &Context) -> Option<Monotonic> {
+        if context.phase != Phase::Opening {
             return None;
         }
         match &self.step {
             Step::Connect { since } => {
-                let until = since.after(setting.config.opening_grace);
-                let later = setting.now.after(setting.config.reconnect_interval);
-                Some(if until > setting.now { until } else { later })
+                let until = since.after(context.config.opening_grace);
+                let later = context.now.after(context.config.reconnect_interval);
+                Some(if until > context.now { until } else { later })
             }
             Step::Lease { until } => Some(*until),
             _ => self.retry_at,
@@ -148,26 +148,26 @@ impl Opening {
     }
 
     /// Returns the disks in sync that the opening waits for.
-    pub fn missing(&self, ground: &Ground) -> Vec<DiskId> {
-        let in_sync = ground.membership.record().in_sync.iter().copied();
+    pub fn missing(&self, shared: &Shared) -> Vec<DiskId> {
+        let in_sync = shared.membership.record().in_sync.iter().copied();
         let is_connecting = matches!(self.step, Step::Connect { .. });
-        in_sync.filter(|disk| is_connecting && !ground.calls.is_open(*disk)).collect()
+        in_sync.filter(|disk| is_connecting && !shared.calls.is_open(*disk)).collect()
     }
 
-    fn read_record(&mut self, ground: &mut Ground) {
-        self.step = Step::Read { token: ground.membership.read_record() };
+    fn read_record(&mut self, shared: &mut Shared) {
+        self.step = Step::Read { token: shared.membership.read_record() };
         self.retry_at = None;
     }
 
-    fn claim(&mut self, proposal: Box<VolumeRecord>, ground: &mut Ground) {
+    fn claim(&mut self, proposal: Box<VolumeRecord>, shared: &mut Shared) {
         let fence = self.predecessor.as_ref().and_then(|predecessor| predecessor.fence.as_ref());
         let fence = fence.filter(|_| !Planted::ClaimWithoutFence.is_planted());
-        self.step = Step::Claim { token: ground.membership.replace_record(&proposal, fence), proposal };
+        self.step = Step::Claim { token: shared.membership.replace_record(&proposal, fence), proposal };
         self.retry_at = None;
     }
 
-    fn read_back(&mut self, proposal: Box<VolumeRecord>, ground: &mut Ground) {
-        self.step = Step::ReadBack { token: ground.membership.read_record(), proposal };
+    fn read_back(&mut self, proposal: Box<VolumeRecord>, shared: &mut Shared) {
+        self.step = Step::ReadBack { token: shared.membership.read_record(), proposal };
         self.retry_at = None;
     }
 
@@ -176,19 +176,19 @@ impl Opening {
         &mut self,
         token: StateToken,
         answer: &records::Answer,
-        ground: &mut Ground,
+        shared: &mut Shared,
     ) -> Claim {
         if self.step.token() != Some(token) {
             return Claim::NotOurs;
         }
-        let key = ground.membership.record().key();
+        let key = shared.membership.record().key();
         match (self.step.clone(), answer) {
             (Step::Read { .. }, records::Answer::Value(Some(found))) => {
                 let Ok(record) = VolumeRecord::decode(&key, &found.value) else {
                     return Claim::Failed(SpaceError::Invalid("the volume's record does not parse"));
                 };
                 let is_another = |predecessor: &Predecessor| {
-                    record.owner != predecessor.owner && record.owner != ground.setting.config.node
+                    record.owner != predecessor.owner && record.owner != shared.context.config.node
                 };
                 if self.predecessor.as_ref().is_some_and(is_another) {
                     return Claim::Failed(SpaceError::Fenced);
@@ -198,23 +198,23 @@ impl Opening {
                 }
                 let mut proposal = Box::new(record.clone());
                 proposal.epoch = record.epoch.next();
-                proposal.coordinator = ground.setting.incarnation;
-                proposal.owner = ground.setting.config.node;
-                proposal.before = may_answer(&record, ground.setting.config.node);
-                ground.membership.load(record, found.revision);
-                self.claim(proposal, ground);
+                proposal.coordinator = shared.context.incarnation;
+                proposal.owner = shared.context.config.node;
+                proposal.before = may_answer(&record, shared.context.config.node);
+                shared.membership.load(record, found.revision);
+                self.claim(proposal, shared);
             }
             (Step::Read { .. }, records::Answer::Value(None)) => {
                 return Claim::Failed(SpaceError::Invalid("the volume does not exist"));
             }
             (Step::Claim { proposal, .. }, records::Answer::Committed { revision }) => {
-                return self.claim_committed(*proposal, *revision, ground);
+                return self.claim_committed(*proposal, *revision, shared);
             }
-            (Step::Claim { proposal, .. }, records::Answer::Conflict) => self.read_back(proposal, ground),
+            (Step::Claim { proposal, .. }, records::Answer::Conflict) => self.read_back(proposal, shared),
             (Step::ReadBack { proposal, .. }, records::Answer::Value(Some(found))) => {
                 return match VolumeRecord::decode(&key, &found.value) {
                     Ok(record) if record == *proposal => {
-                        self.claim_committed(*proposal, found.revision, ground)
+                        self.claim_committed(*proposal, found.revision, shared)
                     }
                     _ => Claim::Failed(SpaceError::Fenced),
                 };
@@ -222,121 +222,121 @@ impl Opening {
             (Step::ReadBack { .. }, records::Answer::Value(None)) => {
                 return Claim::Failed(SpaceError::Fenced);
             }
-            _ => self.retry_at = Some(ground.setting.now.after(ground.setting.config.state_retry)),
+            _ => self.retry_at = Some(shared.context.now.after(shared.context.config.state_retry)),
         }
         Claim::Pending
     }
 
-    fn claim_committed(&mut self, record: VolumeRecord, revision: u64, ground: &mut Ground) -> Claim {
-        debug_assert!(record.settled < record.epoch && record.coordinator == ground.setting.incarnation);
+    fn claim_committed(&mut self, record: VolumeRecord, revision: u64, shared: &mut Shared) -> Claim {
+        debug_assert!(record.settled < record.epoch && record.coordinator == shared.context.incarnation);
         self.suspect = record.settled.next() < record.epoch;
-        self.claimed_at = ground.setting.now;
+        self.claimed_at = shared.context.now;
         let is_asked = self.predecessor.as_ref().is_some_and(|predecessor| !predecessor.is_waited_out);
         let before = record.before.clone();
-        self.is_permitted = before.is_empty() || !is_asked || ground.setting.config.lease.is_none();
+        self.is_permitted = before.is_empty() || !is_asked || shared.context.config.lease.is_none();
         self.claimed = Some(Claimed { before, at: self.claimed_at, revision });
         let in_sync = record.in_sync.clone();
-        ground.membership.load(record, revision);
+        shared.membership.load(record, revision);
         for disk in in_sync {
-            ground.connect(disk);
+            shared.connect(disk);
         }
-        self.step = Step::Connect { since: ground.setting.now };
+        self.step = Step::Connect { since: shared.context.now };
         Claim::Claimed
     }
 
     /// Continues as far as possible.
-    pub fn drive(&mut self, ground: &mut Ground, suspects: &mut Suspects) {
-        if ground.setting.phase != Phase::Opening {
+    pub fn drive(&mut self, shared: &mut Shared, dirty_regions: &mut DirtyRegions) {
+        if shared.context.phase != Phase::Opening {
             return;
         }
-        if self.retry_at.is_some_and(|at| at <= ground.setting.now) {
+        if self.retry_at.is_some_and(|at| at <= shared.context.now) {
             match self.step.clone() {
-                Step::Claim { proposal, .. } => self.claim(proposal, ground),
-                Step::ReadBack { proposal, .. } => self.read_back(proposal, ground),
-                _ => self.read_record(ground),
+                Step::Claim { proposal, .. } => self.claim(proposal, shared),
+                Step::ReadBack { proposal, .. } => self.read_back(proposal, shared),
+                _ => self.read_record(shared),
             }
         }
         if let Step::Connect { since } = self.step {
-            self.drive_connect(since, ground);
+            self.drive_connect(since, shared);
         }
         if let Step::List { asked, pending } = &self.step
             && pending.is_empty()
         {
-            let (record, gone_back) = (ground.membership.record(), &ground.membership.gone_back);
+            let (record, gone_back) = (shared.membership.record(), &shared.membership.gone_back);
             let is_listed = |disk: &DiskId| asked.contains(disk) || gone_back.is_put_off(*disk);
             if !record.in_sync.iter().all(is_listed) {
                 // The right disk came meanwhile in the place of one that went back.
-                self.begin_again(ground, suspects);
+                self.begin_again(shared, dirty_regions);
             } else if gone_back.has_put_off() {
-                self.decide_on_gone_back(ground, suspects);
+                self.decide_on_gone_back(shared, dirty_regions);
             } else {
-                self.listed(ground, suspects);
+                self.listed(shared, dirty_regions);
             }
         }
         let is_over = match &self.step {
-            Step::Lease { until } => *until <= ground.setting.now,
+            Step::Lease { until } => *until <= shared.context.now,
             Step::Permission => self.is_permitted || Planted::PermissionSkipped.is_planted(),
             _ => false,
         };
         if is_over {
             self.step = Step::Done;
-            ground.setting.phase = Phase::Serving;
-            ground
+            shared.context.phase = Phase::Serving;
+            shared
                 .membership
                 .gone_back
                 .take_up()
                 .into_iter()
-                .for_each(|disk| ground.membership.want(Change::Rewind(disk)));
-            let record = ground.membership.record();
-            let is_named = record.owner == ground.setting.config.node;
+                .for_each(|disk| shared.membership.want(Change::Rewind(disk)));
+            let record = shared.membership.record();
+            let is_named = record.owner == shared.context.config.node;
             let is_past =
                 record.before.is_empty() && record.tried.is_empty() && record.accepted_images.is_empty();
             if !is_past || !is_named {
                 // The record is to drop the earlier owners and accepted images, and to name this server if
                 // it became a node meanwhile.
-                ground.membership.want(Change::Rotate);
+                shared.membership.want(Change::Rotate);
             }
             // Nodes may have died after their disks had listed their chunks.
-            let in_sync = ground.membership.record().in_sync.iter().copied();
-            let dead: Vec<DiskId> = in_sync.filter(|disk| ground.setting.is_down(*disk)).collect();
+            let in_sync = shared.membership.record().in_sync.iter().copied();
+            let dead: Vec<DiskId> = in_sync.filter(|disk| shared.context.is_down(*disk)).collect();
             for disk in dead {
-                ground.fail_disk(disk, "its node is down");
+                shared.fail_disk(disk, "its node is down");
             }
-            ground.reports.recheck = true;
-            ground.reports.emit(Event::Serving { epoch: ground.membership.record().epoch });
+            shared.mailbox.recheck = true;
+            shared.mailbox.emit(Event::Serving { epoch: shared.membership.record().epoch });
         }
     }
 
-    fn drive_connect(&mut self, since: Monotonic, ground: &mut Ground) {
-        let in_sync = ground.membership.record().in_sync.iter().copied();
+    fn drive_connect(&mut self, since: Monotonic, shared: &mut Shared) {
+        let in_sync = shared.membership.record().in_sync.iter().copied();
         let (put_off, in_sync): (BTreeSet<DiskId>, BTreeSet<DiskId>) =
-            in_sync.partition(|disk| ground.membership.gone_back.is_put_off(*disk));
+            in_sync.partition(|disk| shared.membership.gone_back.is_put_off(*disk));
         let missing: Vec<DiskId> =
-            in_sync.iter().copied().filter(|disk| !ground.calls.is_open(*disk)).collect();
-        if missing.is_empty() && ground.membership.is_idle() {
+            in_sync.iter().copied().filter(|disk| !shared.calls.is_open(*disk)).collect();
+        if missing.is_empty() && shared.membership.is_idle() {
             for &disk in &in_sync {
                 debug_assert!(
-                    ground.membership.promised(disk) > Epoch(0),
+                    shared.membership.promised(disk) > Epoch(0),
                     "{disk} is listed before it has promised our epoch (I3)"
                 );
-                ground.call(Owner::Listing, disk, Operation::Chunks);
+                shared.call(Owner::Listing, disk, Operation::Chunks);
             }
             self.step = Step::List { asked: in_sync.clone(), pending: in_sync };
             return;
         }
         // The opening does not wait for disks of dead nodes.
-        let all_down = missing.iter().all(|disk| ground.setting.is_down(*disk));
-        let patient = !all_down && ground.setting.now.since(since) < ground.setting.config.opening_grace;
+        let all_down = missing.iter().all(|disk| shared.context.is_down(*disk));
+        let patient = !all_down && shared.context.now.since(since) < shared.context.config.opening_grace;
         // An accepted image stands in for disks that an administrator takes out.
-        let gone_back = &ground.membership.gone_back;
-        let are_lost = missing.iter().all(|disk| ground.setting.is_lost(*disk));
+        let gone_back = &shared.membership.gone_back;
+        let are_lost = missing.iter().all(|disk| shared.context.is_lost(*disk));
         let stands_in = |disk: &DiskId| are_lost && gone_back.is_accepted_image(*disk);
         let not_accepted = put_off.iter().filter(|disk| !stands_in(disk));
-        let may_miss = may_miss(ground.membership.record(), missing.iter().chain(not_accepted).copied())
+        let may_miss = may_miss(shared.membership.record(), missing.iter().chain(not_accepted).copied())
             || Planted::MinHoldersIgnored.is_planted();
-        if !patient && !missing.is_empty() && may_miss && ground.membership.is_idle() {
+        if !patient && !missing.is_empty() && may_miss && shared.membership.is_idle() {
             for disk in missing {
-                ground.membership.want(Change::Expel(disk));
+                shared.membership.want(Change::Expel(disk));
             }
         }
     }
@@ -345,8 +345,8 @@ impl Opening {
         &mut self,
         disk: DiskId,
         result: Result<Answer, Failure>,
-        ground: &mut Ground,
-        suspects: &mut Suspects,
+        shared: &mut Shared,
+        dirty_regions: &mut DirtyRegions,
     ) {
         let Step::List { pending, .. } = &mut self.step else { return };
         if !pending.remove(&disk) {
@@ -354,60 +354,60 @@ impl Opening {
         }
         let Ok(Answer::Chunks(entries)) = result else {
             // The disk left while it listed: begin again with the remaining ones.
-            return self.begin_again(ground, suspects);
+            return self.begin_again(shared, dirty_regions);
         };
         let suspect = self.suspect && !Planted::NoReconcile.is_planted();
-        let marks = ground.membership.record().building.iter();
+        let marks = shared.membership.record().building.iter();
         let marked: BTreeSet<ChunkIndex> = marks.filter(|mark| mark.0 == disk).map(|mark| mark.1).collect();
         for entry in entries {
             if marked.contains(&entry.chunk) {
                 continue;
             }
-            let chunk = ground.chunks.map.entry(entry.chunk).or_insert_with(|| Chunk::new(entry.append));
+            let chunk = shared.chunks.map.entry(entry.chunk).or_insert_with(|| Chunk::new(entry.append));
             chunk.add_holder(disk);
             if suspect {
-                suspects.suspect(entry.chunk);
+                dirty_regions.suspect(entry.chunk);
             }
         }
-        self.drive(ground, suspects);
+        self.drive(shared, dirty_regions);
     }
 
     /// Decides on one disk that went back in time, now that all others in sync are listed, unless one of
     /// those leaves.
-    fn decide_on_gone_back(&mut self, ground: &mut Ground, suspects: &mut Suspects) {
-        if ground.membership.is_idle() {
-            let known = ground.chunks.map.keys().copied();
-            let listed = known.filter(|chunk| !ground.holders_of(*chunk).is_empty()).collect();
-            if let Some(disk) = ground.membership.gone_back.decide_by(listed) {
-                ground.membership.want(Change::Rewind(disk));
+    fn decide_on_gone_back(&mut self, shared: &mut Shared, dirty_regions: &mut DirtyRegions) {
+        if shared.membership.is_idle() {
+            let known = shared.chunks.map.keys().copied();
+            let listed = known.filter(|chunk| !shared.holders_of(*chunk).is_empty()).collect();
+            if let Some(disk) = shared.membership.gone_back.decide_by(listed) {
+                shared.membership.want(Change::Rewind(disk));
             }
         }
-        self.begin_again(ground, suspects);
+        self.begin_again(shared, dirty_regions);
     }
 
     /// Waits for the disks in sync once more, and lists their chunks again.
-    fn begin_again(&mut self, ground: &mut Ground, suspects: &mut Suspects) {
-        ground.chunks.map.clear();
-        suspects.clear();
-        self.step = Step::Connect { since: ground.setting.now };
+    fn begin_again(&mut self, shared: &mut Shared, dirty_regions: &mut DirtyRegions) {
+        shared.chunks.map.clear();
+        dirty_regions.clear();
+        self.step = Step::Connect { since: shared.context.now };
     }
 
-    fn listed(&mut self, ground: &mut Ground, suspects: &mut Suspects) {
+    fn listed(&mut self, shared: &mut Shared, dirty_regions: &mut DirtyRegions) {
         // Blocks that may differ were written after the settled epoch and before this opening. One copy alone
         // cannot differ.
-        let chunks = &ground.chunks;
-        suspects.clear_single_copies(|index| chunks.get(index).map_or(0, |chunk| chunk.holders.len()));
-        let now = ground.setting.now;
+        let chunks = &shared.chunks;
+        dirty_regions.clear_single_copies(|index| chunks.get(index).map_or(0, |chunk| chunk.holders.len()));
+        let now = shared.context.now;
         let is_waited_out = self.predecessor.as_ref().is_none_or(|predecessor| predecessor.is_waited_out);
-        self.step = match ground.setting.config.lease {
+        self.step = match shared.context.config.lease {
             None => Step::Lease { until: now },
             Some(lease) if is_waited_out => Step::Lease { until: self.claimed_at.after(lease).max(now) },
             Some(_) => Step::Permission,
         };
         // Unless the volume was closed, the last stamps are still to be settled.
-        let record = ground.membership.record();
+        let record = shared.membership.record();
         let stamp = if self.suspect { record.epoch } else { record.settled };
-        ground.membership.begin_stamps(stamp);
-        self.drive(ground, suspects);
+        shared.membership.begin_stamps(stamp);
+        self.drive(shared, dirty_regions);
     }
 }

@@ -14,16 +14,16 @@ use super::calls::{Failure, Owner};
 use super::choosing::is_intact;
 use super::chunks::ChunkState;
 use super::clients::Clients;
+use super::context::Geometry;
+use super::dirty_regions::{self, DirtyRegions};
 use super::gates::{Gate, gate_free, gate_read, gate_write};
-use super::ground::Ground;
 use super::keys::{ClientKey, Holder, OperationKey};
 use super::locks::Locks;
+use super::mailbox::{Mailbox, Next};
 use super::pieces::{cut, range, refuse};
 use super::reading::{Hedges, choose_copy, wants_newest};
-use super::reports::{Next, Reports};
 use super::running::{self, Run, space_error};
-use super::setting::Geometry;
-use super::suspects::{self, Suspects};
+use super::shared::Shared;
 use super::{OVERWRITE_BLOCKS, Phase, REGION_BLOCKS};
 use crate::api::{SpaceError, SpaceRequest};
 use crate::message::{Answer, Operation as Message};
@@ -108,7 +108,7 @@ impl Operation {
 pub(super) struct Operations {
     pub clients: Clients,
     pub absences: Absences,
-    pub suspects: Suspects,
+    pub dirty_regions: DirtyRegions,
     pub hedges: Hedges,
     operations: BTreeMap<OperationKey, Operation>,
     last: OperationKey,
@@ -123,7 +123,7 @@ impl Operations {
         Self {
             clients: Clients::new(now),
             absences: Absences::default(),
-            suspects: Suspects::default(),
+            dirty_regions: DirtyRegions::default(),
             hedges: Hedges::default(),
             operations: BTreeMap::new(),
             last: OperationKey::default(),
@@ -134,19 +134,19 @@ impl Operations {
     }
 
     /// Takes a request of the volume; its answer carries `token`.
-    pub fn accept(&mut self, token: u64, request: SpaceRequest, ground: &mut Ground) {
-        let refusal = match &ground.setting.phase {
+    pub fn accept(&mut self, token: u64, request: SpaceRequest, shared: &mut Shared) {
+        let refusal = match &shared.context.phase {
             Phase::Stopped(why) => Some(why.clone()),
             Phase::Closing | Phase::Closed => Some(SpaceError::Unavailable),
-            _ => refuse(&request, ground),
+            _ => refuse(&request, shared),
         };
         if let Some(error) = refusal {
             return self.clients.refuse(token, error);
         }
         let (lba, blocks) = range(&request);
         let discards = matches!(request, SpaceRequest::Discard { .. });
-        let pieces = cut(lba, blocks, discards, ground.setting.geometry);
-        let deadline = ground.setting.now.after(ground.setting.config.unavailable_after);
+        let pieces = cut(lba, blocks, discards, shared.context.geometry);
+        let deadline = shared.context.now.after(shared.context.config.unavailable_after);
         let reads = matches!(request, SpaceRequest::Read { .. });
         let client = self.clients.begin(token, reads, pieces.len(), deadline);
         for (part, piece) in pieces.into_iter().enumerate() {
@@ -161,22 +161,22 @@ impl Operations {
                 SpaceRequest::Discard { .. } => Kind::Discard,
             };
             let key = self.last.advance();
-            let chunk = ground.setting.geometry.chunk_of(piece.lba);
+            let chunk = shared.context.geometry.chunk_of(piece.lba);
             let (lba, blocks, stage) = (piece.lba, piece.blocks, Stage::Gated);
             let operation = Operation { client, part, kind, chunk, lba, blocks, stage };
             self.operations.insert(key, operation);
-            if !self.pass(key, ground) {
+            if !self.pass(key, shared) {
                 self.gated.push_back(key);
             }
         }
     }
 
     /// Lets every gated operation through that may go on.
-    pub fn pass_gated(&mut self, ground: &mut Ground) {
+    pub fn pass_gated(&mut self, shared: &mut Shared) {
         let gated = std::mem::take(&mut self.gated);
         let mut waiting = VecDeque::new();
         for key in gated {
-            if !self.pass(key, ground) {
+            if !self.pass(key, shared) {
                 waiting.push_back(key);
             }
         }
@@ -185,53 +185,53 @@ impl Operations {
     }
 
     /// Whether the operation needs the gate no more.
-    fn pass(&mut self, key: OperationKey, ground: &mut Ground) -> bool {
+    fn pass(&mut self, key: OperationKey, shared: &mut Shared) -> bool {
         let Some(operation) = self.operations.get(&key) else { return true };
         if !matches!(operation.stage, Stage::Gated) {
             return true;
         }
         let (index, lba, blocks) = (operation.chunk, operation.lba, operation.blocks);
         let (writes, free) = (operation.writes(), operation.frees());
-        match self.gate(key, ground) {
+        match self.gate(key, shared) {
             Gate::Wait => return false,
-            Gate::Fail(error) => self.finish_operation(key, Err(error), ground),
-            Gate::Nothing => self.finish_operation(key, Ok(None), ground),
+            Gate::Fail(error) => self.finish_operation(key, Err(error), shared),
+            Gate::Nothing => self.finish_operation(key, Ok(None), shared),
             Gate::Zeroes => {
                 let zeroes = BufMut::zeroed(blocks as usize * BLOCK_BYTES).freeze();
-                self.finish_operation(key, Ok(Some(Payload::from(zeroes))), ground);
+                self.finish_operation(key, Ok(Some(Payload::from(zeroes))), shared);
             }
-            Gate::Pass if free => self.run(key, ground),
+            Gate::Pass if free => self.run(key, shared),
             Gate::Pass => {
-                ground.chunks.use_chunk(index);
-                let region = ground.setting.geometry.region_of(lba);
+                shared.chunks.use_chunk(index);
+                let region = shared.context.geometry.region_of(lba);
                 let granted = self.locks.lock(Holder::Operation(key), region, lba..lba + blocks, writes);
                 if let Some(operation) = self.operations.get_mut(&key) {
                     operation.stage = Stage::Locking;
                 }
                 if granted {
-                    self.run(key, ground);
+                    self.run(key, shared);
                 }
             }
         }
         true
     }
 
-    fn gate(&mut self, key: OperationKey, ground: &mut Ground) -> Gate {
-        if !ground.setting.serving() {
+    fn gate(&mut self, key: OperationKey, shared: &mut Shared) -> Gate {
+        if !shared.context.serving() {
             return Gate::Wait;
         }
         let Some(operation) = self.operations.get(&key) else { return Gate::Nothing };
         let (index, lba) = (operation.chunk, operation.lba);
-        if lba + operation.blocks > ground.membership.record().size_bytes / BLOCK_BYTES as u64 {
+        if lba + operation.blocks > shared.membership.record().size_bytes / BLOCK_BYTES as u64 {
             return Gate::Fail(SpaceError::Invalid("the range is beyond the end of the virtual disk"));
         }
-        let Some(chunk) = ground.chunks.get(index) else {
+        let Some(chunk) = shared.chunks.get(index) else {
             return match &operation.kind {
                 Kind::Read { .. } => Gate::Zeroes,
                 Kind::Discard | Kind::Free => Gate::Nothing,
                 Kind::Write { class, .. } => {
                     let append = *class == WriteClass::Append;
-                    match self.allocation.allocate(index, append, ground) {
+                    match self.allocation.allocate(index, append, shared) {
                         None | Some(SpaceError::Unavailable) => Gate::Wait,
                         Some(error) => Gate::Fail(error),
                     }
@@ -241,7 +241,7 @@ impl Operations {
         match &operation.kind {
             Kind::Read { .. } if chunk.is_allocating() => return Gate::Zeroes,
             _ if chunk.is_allocating() => return Gate::Wait,
-            Kind::Free => return gate_free(index, ground),
+            Kind::Free => return gate_free(index, shared),
             _ if chunk.state == ChunkState::Closing => return Gate::Wait,
             Kind::Write { class, .. } if (*class == WriteClass::Append) != chunk.append => {
                 return Gate::Fail(SpaceError::Invalid(
@@ -250,19 +250,19 @@ impl Operations {
             }
             _ => {}
         }
-        if self.suspects.verdict(index, lba, ground) == suspects::Verdict::MayDiffer {
+        if self.dirty_regions.verdict(index, lba, shared) == dirty_regions::Verdict::MayDiffer {
             return Gate::Wait;
         }
         match operation.kind {
-            Kind::Read { copy } => gate_read(index, copy, ground),
-            _ => gate_write(index, ground),
+            Kind::Read { copy } => gate_read(index, copy, shared),
+            _ => gate_write(index, shared),
         }
     }
 
     /// Gives up the lock, or the place in its queue; others that are granted theirs by it go on.
-    pub fn unlock(&mut self, holder: Holder, region: u64, reports: &mut Reports) {
+    pub fn unlock(&mut self, holder: Holder, region: u64, mailbox: &mut Mailbox) {
         for granted in self.locks.unlock(holder, region) {
-            reports.leave(Next::Granted(granted));
+            mailbox.leave(Next::Granted(granted));
         }
     }
 
@@ -272,35 +272,35 @@ impl Operations {
     }
 
     /// Gives up the chunk and the lock of an operation.
-    pub fn release(&mut self, key: OperationKey, chunk: ChunkIndex, lba: u64, ground: &mut Ground) {
-        release_chunk(chunk, ground);
-        self.unlock(Holder::Operation(key), ground.setting.geometry.region_of(lba), &mut ground.reports);
+    pub fn release(&mut self, key: OperationKey, chunk: ChunkIndex, lba: u64, shared: &mut Shared) {
+        release_chunk(chunk, shared);
+        self.unlock(Holder::Operation(key), shared.context.geometry.region_of(lba), &mut shared.mailbox);
     }
 
     /// Gives up lock and chunk; the operation goes back to the gate.
-    fn gate_again(&mut self, key: OperationKey, ground: &mut Ground) {
+    fn gate_again(&mut self, key: OperationKey, shared: &mut Shared) {
         let Some(operation) = self.operations.get(&key) else { return };
         let (chunk, lba) = (operation.chunk, operation.lba);
-        self.end_reading(key, ground);
-        self.wait_again(key, &mut ground.reports);
-        self.release(key, chunk, lba, ground);
+        self.end_reading(key, shared);
+        self.wait_again(key, &mut shared.mailbox);
+        self.release(key, chunk, lba, shared);
     }
 
     /// The read waits for the copies to be compared. It keeps lock and chunk until the comparison has its place in the queue, and is
     /// then released.
-    fn compare_first(&mut self, key: OperationKey, reports: &mut Reports) {
+    fn compare_first(&mut self, key: OperationKey, mailbox: &mut Mailbox) {
         let Some(operation) = self.operations.get_mut(&key) else { return };
         operation.stage = Stage::Comparing;
         let (chunk, lba, blocks) = (operation.chunk, operation.lba, operation.blocks);
-        reports.leave(Next::Compare { operation: key, chunk, lba, blocks });
+        mailbox.leave(Next::Compare { operation: key, chunk, lba, blocks });
     }
 
     /// Begins the operation again: the copies could not be read, or compared.
-    pub fn wait_again(&mut self, key: OperationKey, reports: &mut Reports) {
+    pub fn wait_again(&mut self, key: OperationKey, mailbox: &mut Mailbox) {
         let Some(operation) = self.operations.get_mut(&key) else { return };
         operation.stage = Stage::Gated;
         self.gated.push_back(key);
-        reports.recheck = true;
+        mailbox.recheck = true;
     }
 
     /// Ends a piece; `Some` is the data of a read.
@@ -308,11 +308,11 @@ impl Operations {
         &mut self,
         key: OperationKey,
         result: Result<Option<Payload>, SpaceError>,
-        ground: &mut Ground,
+        shared: &mut Shared,
     ) {
         let Some(operation) = self.operations.remove(&key) else { return };
         if let (Kind::Read { .. }, Stage::Running(run)) = (&operation.kind, &operation.stage) {
-            self.hedges.end(key, run.pending(), ground);
+            self.hedges.end(key, run.pending(), shared);
         }
         debug_assert!(
             operation.writes()
@@ -323,20 +323,20 @@ impl Operations {
                 || result.is_err(),
             "a read ends with other bytes than were asked for (I6)"
         );
-        self.clients.piece_done(operation.client, operation.part, result, &mut ground.reports.counters);
+        self.clients.piece_done(operation.client, operation.part, result, &mut shared.mailbox.counters);
         if !matches!(operation.stage, Stage::Gated | Stage::Comparing) && !operation.frees() {
-            self.release(key, operation.chunk, operation.lba, ground);
+            self.release(key, operation.chunk, operation.lba, shared);
         }
         let gives_up_free = operation.frees() && matches!(operation.stage, Stage::Gated);
         if gives_up_free
             && !self.operations.values().any(|other| other.frees() && other.chunk == operation.chunk)
         {
-            ground.chunks.keep(operation.chunk);
-            ground.reports.recheck = true;
+            shared.chunks.keep(operation.chunk);
+            shared.mailbox.recheck = true;
         }
         if operation.writes() {
             // A resync or build may have waited for it.
-            ground.reports.recheck = true;
+            shared.mailbox.recheck = true;
         }
     }
 
@@ -346,20 +346,20 @@ impl Operations {
 
     /// Fails requests that waited too long for the record or for unreachable disks. Pieces at the gate end;
     /// pieces with the copies continue until all copies agree.
-    pub fn expire_clients(&mut self, ground: &mut Ground) {
-        let now = ground.setting.now;
+    pub fn expire_clients(&mut self, shared: &mut Shared) {
+        let now = shared.context.now;
         if !self.clients.is_due(now) {
             return;
         }
-        let later = now.after(ground.setting.config.unavailable_after);
+        let later = now.after(shared.context.config.unavailable_after);
         for client in self.clients.late(now) {
-            if !self.is_unavailable(client, ground) {
+            if !self.is_unavailable(client, shared) {
                 self.clients.extend(client, later);
                 continue;
             }
             self.clients.give_up(client);
             for key in self.gated_where(|operation| operation.client == client) {
-                self.finish_operation(key, Err(SpaceError::Unavailable), ground);
+                self.finish_operation(key, Err(SpaceError::Unavailable), shared);
             }
         }
         self.clients.look_again(later);
@@ -372,14 +372,14 @@ impl Operations {
     }
 
     /// Whether the request waits for the record, or for a disk that cannot be reached.
-    fn is_unavailable(&self, client: ClientKey, ground: &Ground) -> bool {
+    fn is_unavailable(&self, client: ClientKey, shared: &Shared) -> bool {
         let reachable = |index: ChunkIndex| {
-            let holders = ground.holders_of(index);
-            let enough = holders.len() >= usize::from(ground.membership.record().min_copies.max(1));
-            enough && holders.iter().all(|disk| ground.calls.is_open(*disk))
+            let holders = shared.holders_of(index);
+            let enough = holders.len() >= usize::from(shared.membership.record().min_copies.max(1));
+            enough && holders.iter().all(|disk| shared.calls.is_open(*disk))
         };
-        !ground.setting.serving()
-            || ground.membership.is_changing()
+        !shared.context.serving()
+            || shared.membership.is_changing()
             || self
                 .operations
                 .values()
@@ -393,96 +393,96 @@ impl Operations {
         index: ChunkIndex,
         disk: DiskId,
         result: Result<Answer, Failure>,
-        ground: &mut Ground,
+        shared: &mut Shared,
     ) {
-        if let Some(error) = self.allocation.allocated(index, disk, result, ground) {
+        if let Some(error) = self.allocation.allocated(index, disk, result, shared) {
             let writes = |operation: &Operation| {
                 operation.chunk == index && matches!(operation.kind, Kind::Write { .. })
             };
             for key in self.gated_where(writes) {
-                self.finish_operation(key, Err(error.clone()), ground);
+                self.finish_operation(key, Err(error.clone()), shared);
             }
         }
     }
 
-    pub fn allocation_undone(&mut self, index: ChunkIndex, disk: DiskId, ground: &mut Ground) {
-        self.allocation.allocation_undone(index, disk, ground);
+    pub fn allocation_undone(&mut self, index: ChunkIndex, disk: DiskId, shared: &mut Shared) {
+        self.allocation.allocation_undone(index, disk, shared);
     }
 
     /// Takes the slabs of disks that a proposal was to expel, now that the state has decided.
-    pub fn leaving_decided(&mut self, ground: &mut Ground) {
+    pub fn leaving_decided(&mut self, shared: &mut Shared) {
         for (index, disk) in self.allocation.take_by_leaving() {
-            self.allocated(index, disk, Ok(Answer::Done), ground);
+            self.allocated(index, disk, Ok(Answer::Done), shared);
         }
     }
 
     /// Sends the piece, which has its lock, to the copies.
-    pub fn run(&mut self, key: OperationKey, ground: &mut Ground) {
+    pub fn run(&mut self, key: OperationKey, shared: &mut Shared) {
         let Some(operation) = self.operations.get_mut(&key) else { return };
         let index = operation.chunk;
-        let region = ground.setting.geometry.region_in_chunk(operation.lba);
+        let region = shared.context.geometry.region_in_chunk(operation.lba);
         debug_assert!(
-            operation.frees() || !self.suspects.is_suspect(index, region),
+            operation.frees() || !self.dirty_regions.is_suspect(index, region),
             "a piece is sent to copies that may differ (I10)"
         );
         if let Kind::Read { copy } = operation.kind {
-            return self.run_read(key, copy, ground);
+            return self.run_read(key, copy, shared);
         }
         if !self.absences.is_empty() {
-            operation.note_missed(&mut self.absences, ground.setting.geometry);
+            operation.note_missed(&mut self.absences, shared.context.geometry);
         }
-        let stamp = Stamp::new(ground.membership.record().epoch, ground.next_change());
-        ground.membership.stamp(stamp.epoch());
-        let mut targets = ground.holders_of(index);
-        if let Some(chunk) = ground.chunks.get(index) {
+        let stamp = Stamp::new(shared.membership.record().epoch, shared.next_change());
+        shared.membership.stamp(stamp.epoch());
+        let mut targets = shared.holders_of(index);
+        if let Some(chunk) = shared.chunks.get(index) {
             targets.extend(chunk.mirrors.iter().copied());
         }
-        let message = operation.message(ground.setting.volume, stamp.number());
+        let message = operation.message(shared.context.volume, stamp.number());
         operation.stage = Stage::Running(Run::new(stamp, targets.clone()));
         for disk in targets {
-            ground.call(Owner::Operation(key), disk, message.clone());
+            shared.call(Owner::Operation(key), disk, message.clone());
         }
-        self.conclude_write(key, ground);
+        self.conclude_write(key, shared);
     }
 
-    fn run_read(&mut self, key: OperationKey, copy: Option<u8>, ground: &mut Ground) {
+    fn run_read(&mut self, key: OperationKey, copy: Option<u8>, shared: &mut Shared) {
         let Some(operation) = self.operations.get_mut(&key) else { return };
         // A reader of each copy in turn has them compared too.
-        if copy.is_none_or(|copy| copy == 0) && wants_newest(operation.chunk, ground) {
-            return self.compare_first(key, &mut ground.reports);
+        if copy.is_none_or(|copy| copy == 0) && wants_newest(operation.chunk, shared) {
+            return self.compare_first(key, &mut shared.mailbox);
         }
         let (index, lba) = (operation.chunk, operation.lba);
-        let Some(disk) = choose_copy(index, lba, copy, &self.hedges, ground) else {
-            return self.gate_again(key, ground);
+        let Some(disk) = choose_copy(index, lba, copy, &self.hedges, shared) else {
+            return self.gate_again(key, shared);
         };
-        let message = operation.message(ground.setting.volume, ChangeNumber::default());
+        let message = operation.message(shared.context.volume, ChangeNumber::default());
         operation.stage = Stage::Running(Run::new(Stamp::default(), SmallVec::from_slice(&[disk])));
-        ground.call(Owner::Operation(key), disk, message);
+        shared.call(Owner::Operation(key), disk, message);
         if copy.is_none() {
-            self.hedges.begin(key, index, disk, ground);
+            self.hedges.begin(key, index, disk, shared);
         }
     }
 
     /// Asks a second copy for each late read.
-    pub fn hedge_late_reads(&mut self, ground: &mut Ground) {
-        while let Some(key) = self.hedges.take_late(ground.setting.now) {
+    pub fn hedge_late_reads(&mut self, shared: &mut Shared) {
+        while let Some(key) = self.hedges.take_late(shared.context.now) {
             let Some(operation) = self.operations.get_mut(&key) else { continue };
-            let region = ground.setting.geometry.region_in_chunk(operation.lba);
-            let message = operation.message(ground.setting.volume, ChangeNumber::default());
+            let region = shared.context.geometry.region_in_chunk(operation.lba);
+            let message = operation.message(shared.context.volume, ChangeNumber::default());
             let Stage::Running(run) = &mut operation.stage else { continue };
-            if !self.suspects.is_suspect(operation.chunk, region)
-                && let Some(second) = self.hedges.choose_second(key, ground)
+            if !self.dirty_regions.is_suspect(operation.chunk, region)
+                && let Some(second) = self.hedges.choose_second(key, shared)
             {
                 run.ask_also(second);
-                ground.call(Owner::Operation(key), second, message);
+                shared.call(Owner::Operation(key), second, message);
             }
         }
     }
 
     /// Drops the answers that copies still owe to the read.
-    fn end_reading(&mut self, key: OperationKey, ground: &mut Ground) {
+    fn end_reading(&mut self, key: OperationKey, shared: &mut Shared) {
         if let Some(Operation { stage: Stage::Running(run), .. }) = self.operations.get(&key) {
-            self.hedges.end(key, run.pending(), ground);
+            self.hedges.end(key, run.pending(), shared);
         }
     }
 
@@ -491,43 +491,43 @@ impl Operations {
         key: OperationKey,
         disk: DiskId,
         result: Result<Answer, Failure>,
-        ground: &mut Ground,
+        shared: &mut Shared,
     ) {
         let Some(operation) = self.operations.get_mut(&key) else { return };
         let reads = !operation.writes();
         let Stage::Running(run) = &mut operation.stage else { return };
         if reads {
-            return self.read_answered(key, disk, result, ground);
+            return self.read_answered(key, disk, result, shared);
         }
         run.answered(disk, result);
         if Planted::AckFirstCopy.is_planted() && run.is_acknowledged() {
-            return self.finish_operation(key, Ok(None), ground);
+            return self.finish_operation(key, Ok(None), shared);
         }
-        self.conclude_write(key, ground);
+        self.conclude_write(key, shared);
     }
 
     /// Decides a write that no copy is pending for; see the table in [`super::running`].
-    fn conclude_write(&mut self, key: OperationKey, ground: &mut Ground) {
+    fn conclude_write(&mut self, key: OperationKey, shared: &mut Shared) {
         let Some(operation) = self.operations.get_mut(&key) else { return };
         let (index, free) = (operation.chunk, operation.frees());
         let Stage::Running(run) = &mut operation.stage else { return };
-        let (holders, number) = (ground.holders_of(index), run.stamp.number());
+        let (holders, number) = (shared.holders_of(index), run.stamp.number());
         match run.conclude(&holders) {
             running::Verdict::Pending => {}
             running::Verdict::Refused(error) => {
-                self.finish_operation(key, Err(space_error(error)), ground);
+                self.finish_operation(key, Err(space_error(error)), shared);
             }
             running::Verdict::Differ(refused) => {
-                let message = operation.message(ground.setting.volume, number);
+                let message = operation.message(shared.context.volume, number);
                 for (disk, error) in refused {
-                    ground.call(Owner::Operation(key), disk, message.clone());
-                    ground.refused_by(disk, &error);
+                    shared.call(Owner::Operation(key), disk, message.clone());
+                    shared.refused_by(disk, &error);
                 }
             }
             running::Verdict::Missing(disks) => {
-                let message = operation.message(ground.setting.volume, number);
+                let message = operation.message(shared.context.volume, number);
                 for disk in disks {
-                    ground.call(Owner::Operation(key), disk, message.clone());
+                    shared.call(Owner::Operation(key), disk, message.clone());
                 }
             }
             running::Verdict::Done => {
@@ -535,21 +535,21 @@ impl Operations {
                     running::may_miss() || run.is_on(&holders),
                     "a copy that counts lacks a write (I1)"
                 );
-                let enough = holders.len() >= usize::from(ground.membership.record().min_copies);
+                let enough = holders.len() >= usize::from(shared.membership.record().min_copies);
                 if free {
-                    self.chunk_freed(index, ground);
+                    self.chunk_freed(index, shared);
                 }
                 let result = if free || enough { Ok(None) } else { Err(SpaceError::Unavailable) };
-                self.finish_operation(key, result, ground);
+                self.finish_operation(key, result, shared);
             }
         }
     }
 
     /// Forgets the chunk, of which no copy has a slab any more.
-    fn chunk_freed(&mut self, index: ChunkIndex, ground: &mut Ground) {
-        ground.chunks.chunk_freed(index);
-        self.suspects.set_clean(index);
-        ground.reports.recheck = true;
+    fn chunk_freed(&mut self, index: ChunkIndex, shared: &mut Shared) {
+        shared.chunks.chunk_freed(index);
+        self.dirty_regions.set_clean(index);
+        shared.mailbox.recheck = true;
     }
 
     fn read_answered(
@@ -557,56 +557,56 @@ impl Operations {
         key: OperationKey,
         disk: DiskId,
         result: Result<Answer, Failure>,
-        ground: &mut Ground,
+        shared: &mut Shared,
     ) {
         let Some(operation) = self.operations.get_mut(&key) else { return };
         let Stage::Running(run) = &mut operation.stage else { return };
         let others = run.ended_at(disk);
         let (lba, blocks) = (operation.lba, operation.blocks);
-        let (append, is_far) = (ground.chunks.is_append(operation.chunk), ground.setting.is_far(disk));
+        let (append, is_far) = (shared.chunks.is_append(operation.chunk), shared.context.is_far(disk));
         match result {
-            Ok(Answer::Data { data, checksums }) if self.hedges.may_answer(key, disk, ground) => {
-                if is_intact(&ground.setting, is_far, append, lba, blocks, &data, &checksums) {
-                    self.hedges.answered(key, disk, ground.setting.now);
-                    return self.finish_operation(key, Ok(Some(data)), ground);
+            Ok(Answer::Data { data, checksums }) if self.hedges.may_answer(key, disk, shared) => {
+                if is_intact(&shared.context, is_far, append, lba, blocks, &data, &checksums) {
+                    self.hedges.answered(key, disk, shared.context.now);
+                    return self.finish_operation(key, Ok(Some(data)), shared);
                 }
-                self.read_corrupt(key, blocks, ground);
+                self.read_corrupt(key, blocks, shared);
             }
-            Err(Failure::Store(StoreError::Corrupt { .. })) => self.read_corrupt(key, blocks, ground),
+            Err(Failure::Store(StoreError::Corrupt { .. })) => self.read_corrupt(key, blocks, shared),
             Err(Failure::Store(error @ StoreError::Invalid(_))) => {
-                self.finish_operation(key, Err(space_error(error)), ground);
+                self.finish_operation(key, Err(space_error(error)), shared);
             }
             // The hedged read still waits for the other copy.
             Ok(_) | Err(Failure::Store(_) | Failure::Gone) if others => {}
-            Ok(_) | Err(Failure::Store(_) | Failure::Gone) => self.gate_again(key, ground),
+            Ok(_) | Err(Failure::Store(_) | Failure::Gone) => self.gate_again(key, shared),
         }
     }
 
     /// Has the read answered from another copy, and the corrupt one repaired.
-    fn read_corrupt(&mut self, key: OperationKey, blocks: u64, ground: &mut Ground) {
+    fn read_corrupt(&mut self, key: OperationKey, blocks: u64, shared: &mut Shared) {
         if Planted::ServeCorrupt.is_planted() {
             let zeroes = BufMut::zeroed(blocks as usize * BLOCK_BYTES).freeze();
-            return self.finish_operation(key, Ok(Some(Payload::from(zeroes))), ground);
+            return self.finish_operation(key, Ok(Some(Payload::from(zeroes))), shared);
         }
-        self.end_reading(key, ground);
-        self.compare_first(key, &mut ground.reports);
+        self.end_reading(key, shared);
+        self.compare_first(key, &mut shared.mailbox);
     }
 
     /// Begins to note the blocks that the disk misses. A committed record expels it, and it is still among
     /// the holders of its chunks.
-    pub fn begin_absence(&mut self, disk: DiskId, ground: &Ground) {
+    pub fn begin_absence(&mut self, disk: DiskId, shared: &Shared) {
         self.absences.forget(disk);
-        if !ground.setting.serving() {
+        if !shared.context.serving() {
             return;
         }
-        let suspects = &self.suspects;
-        let held = ground.chunks.map.iter().filter(|(index, chunk)| {
-            chunk.is_mapped() && chunk.holders.contains(&disk) && !suspects.is_unclean(**index)
+        let dirty_regions = &self.dirty_regions;
+        let held = shared.chunks.map.iter().filter(|(index, chunk)| {
+            chunk.is_mapped() && chunk.holders.contains(&disk) && !dirty_regions.is_unclean(**index)
         });
         self.absences.begin(disk, held.map(|(&index, _)| index));
         for operation in self.operations.values() {
             if matches!(operation.stage, Stage::Running(_)) {
-                operation.note_missed(&mut self.absences, ground.setting.geometry);
+                operation.note_missed(&mut self.absences, shared.context.geometry);
             }
         }
     }
@@ -661,9 +661,9 @@ impl Operations {
 }
 
 /// Ends one use of the chunk.
-pub(super) fn release_chunk(index: ChunkIndex, ground: &mut Ground) {
-    if ground.chunks.release_chunk(index) {
-        ground.reports.recheck = true;
+pub(super) fn release_chunk(index: ChunkIndex, shared: &mut Shared) {
+    if shared.chunks.release_chunk(index) {
+        shared.mailbox.recheck = true;
     }
 }
 

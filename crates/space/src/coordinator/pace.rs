@@ -2,7 +2,7 @@
 //!
 //! Invariant: while the volume is in use, a step is followed by a rest that is a multiple of the time that the step took.
 
-use super::setting::Setting;
+use super::context::Context;
 use types::Monotonic;
 
 #[derive(Default)]
@@ -26,12 +26,12 @@ impl Pace {
         self.step_began = Some(now);
     }
 
-    pub fn step_done(&mut self, volume_is_in_use: bool, setting: &Setting) {
+    pub fn step_done(&mut self, volume_is_in_use: bool, context: &Context) {
         if let Some(began) = self.step_began.take()
             && volume_is_in_use
         {
-            let rest = setting.now.since(began) * setting.config.background_rest;
-            self.delay(setting.now.after(rest));
+            let rest = context.now.since(began) * context.config.background_rest;
+            self.delay(context.now.after(rest));
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Pieces of a request. Each touches blocks of one region, so that a lock covers one region too.
 
 use super::OVERWRITE_BLOCKS;
-use super::ground::Ground;
-use super::setting::Geometry;
+use super::context::Geometry;
+use super::shared::Shared;
 use crate::api::{SpaceError, SpaceRequest};
 use store::api::WriteClass;
 use types::BLOCK_BYTES;
@@ -24,7 +24,7 @@ pub(super) fn range(request: &SpaceRequest) -> (u64, u64) {
 }
 
 /// Returns the error of a request that must not begin.
-pub(super) fn refuse(request: &SpaceRequest, ground: &Ground) -> Option<SpaceError> {
+pub(super) fn refuse(request: &SpaceRequest, shared: &Shared) -> Option<SpaceError> {
     let (lba, blocks) = range(request);
     if let SpaceRequest::Write { data, class, .. } = request {
         if !data.len().is_multiple_of(BLOCK_BYTES) {
@@ -35,9 +35,9 @@ pub(super) fn refuse(request: &SpaceRequest, ground: &Ground) -> Option<SpaceErr
         }
     }
     // The size is known once the record is read; until then requests wait, and the gate checks them.
-    let size = ground.membership.record().size_bytes / BLOCK_BYTES as u64;
+    let size = shared.membership.record().size_bytes / BLOCK_BYTES as u64;
     let end = lba.checked_add(blocks);
-    if blocks == 0 || end.is_none() || (ground.setting.serving() && end > Some(size)) {
+    if blocks == 0 || end.is_none() || (shared.context.serving() && end > Some(size)) {
         return Some(SpaceError::Invalid("the range is empty or beyond the end of the virtual disk"));
     }
     None

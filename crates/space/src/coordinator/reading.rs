@@ -31,9 +31,9 @@
 //! ([`super::syncing::Syncing::lost_answered`]).
 
 use super::calls::Owner;
-use super::ground::Ground;
 use super::keys::OperationKey;
 use super::running::choose_by_load;
+use super::shared::Shared;
 use crate::message::Waiting;
 use crate::planted::Planted;
 use smallvec::SmallVec;
@@ -206,15 +206,15 @@ impl Hedges {
     }
 
     /// Watches a read that went to a copy of the coordinator's choice.
-    pub fn begin(&mut self, key: OperationKey, chunk: ChunkIndex, first: DiskId, ground: &Ground) {
-        if !ground.setting.pool.borrow().has_remote() {
+    pub fn begin(&mut self, key: OperationKey, chunk: ChunkIndex, first: DiskId, shared: &Shared) {
+        if !shared.context.pool.borrow().has_remote() {
             return;
         }
-        let holders = ground.holders_of(chunk);
-        if holders.len() < 2 || !holders.iter().any(|disk| ground.setting.is_far(*disk)) {
+        let holders = shared.holders_of(chunk);
+        if holders.len() < 2 || !holders.iter().any(|disk| shared.context.is_far(*disk)) {
             return;
         }
-        let now = ground.setting.now;
+        let now = shared.context.now;
         self.spent = self.spent.saturating_sub(1);
         let usual = holders.iter().filter_map(|disk| self.disks.entry(*disk).or_default().usual(now)).min();
         let late_after = usual.unwrap_or(LATE_UNMEASURED).max(LATE_LEAST);
@@ -263,23 +263,23 @@ impl Hedges {
     }
 
     /// Chooses a second copy for a late read, if the credit allows one.
-    pub fn choose_second(&mut self, key: OperationKey, ground: &Ground) -> Option<DiskId> {
-        let now = ground.setting.now;
+    pub fn choose_second(&mut self, key: OperationKey, shared: &Shared) -> Option<DiskId> {
+        let now = shared.context.now;
         let watch = self.watched.get(&key).filter(|watch| watch.second.is_none())?;
         if self.spent + HEDGE_COST > SPENT_MAX {
             return None;
         }
-        let holders = ground.holders_of(watch.chunk);
+        let holders = shared.holders_of(watch.chunk);
         let mut others: SmallVec<[DiskId; 3]> =
-            holders.into_iter().filter(|disk| *disk != watch.first && ground.calls.is_open(*disk)).collect();
+            holders.into_iter().filter(|disk| *disk != watch.first && shared.calls.is_open(*disk)).collect();
         if Planted::HedgeStaleCopy.is_planted()
-            && let Some(chunk) = ground.chunks.get(watch.chunk)
+            && let Some(chunk) = shared.chunks.get(watch.chunk)
             && !chunk.mirrors.is_empty()
         {
             others = chunk.mirrors.iter().copied().collect();
         }
         let second = others.into_iter().min_by_key(|disk| {
-            (self.rests(*disk, now), ground.setting.is_far(*disk), ground.calls.load(*disk))
+            (self.rests(*disk, now), shared.context.is_far(*disk), shared.calls.load(*disk))
         })?;
         self.spent += HEDGE_COST;
         let watch = self.watched.get_mut(&key)?;
@@ -289,10 +289,10 @@ impl Hedges {
     }
 
     /// Whether the disk's answer may be used. A second copy's may be only if that copy still counts.
-    pub fn may_answer(&self, key: OperationKey, disk: DiskId, ground: &Ground) -> bool {
+    pub fn may_answer(&self, key: OperationKey, disk: DiskId, shared: &Shared) -> bool {
         let Some(watch) = self.watched.get(&key) else { return true };
         let is_second = watch.second.is_some_and(|(second, _)| second == disk);
-        !is_second || Planted::HedgeStaleCopy.is_planted() || ground.holders_of(watch.chunk).contains(&disk)
+        !is_second || Planted::HedgeStaleCopy.is_planted() || shared.holders_of(watch.chunk).contains(&disk)
     }
 
     /// Notes that this disk answered the read.
@@ -313,9 +313,9 @@ impl Hedges {
     }
 
     /// Stops watching a read that is over or begins again, and drops the answers still to come.
-    pub fn end(&mut self, key: OperationKey, pending: &[DiskId], ground: &mut Ground) {
+    pub fn end(&mut self, key: OperationKey, pending: &[DiskId], shared: &mut Shared) {
         for disk in pending {
-            ground.calls.disown(Owner::Operation(key), *disk);
+            shared.calls.disown(Owner::Operation(key), *disk);
         }
         let late_at = self.watched.remove(&key).and_then(|watch| watch.late_at);
         if let Some(at) = late_at {
@@ -330,9 +330,9 @@ impl Hedges {
 }
 
 /// Tells whether one copy alone may lack the last write, and there are others.
-pub(super) fn wants_newest(index: ChunkIndex, ground: &Ground) -> bool {
-    let open = |disk: &&DiskId| ground.calls.is_open(**disk);
-    ground.chunks.is_append(index) && ground.holders_of(index).iter().filter(open).count() > 1
+pub(super) fn wants_newest(index: ChunkIndex, shared: &Shared) -> bool {
+    let open = |disk: &&DiskId| shared.calls.is_open(**disk);
+    shared.chunks.is_append(index) && shared.holders_of(index).iter().filter(open).count() > 1
 }
 
 /// Chooses a reachable in-sync copy. `copy`: the place of the only one to choose from.
@@ -341,25 +341,25 @@ pub(super) fn choose_copy(
     lba: u64,
     copy: Option<u8>,
     hedges: &Hedges,
-    ground: &Ground,
+    shared: &Shared,
 ) -> Option<DiskId> {
-    let holders = ground.holders_of(index);
+    let holders = shared.holders_of(index);
     if let Some(copy) = copy {
-        return holders.get(usize::from(copy)).copied().filter(|disk| ground.calls.is_open(*disk));
+        return holders.get(usize::from(copy)).copied().filter(|disk| shared.calls.is_open(*disk));
     }
-    let chunk = ground.chunks.get(index)?;
+    let chunk = shared.chunks.get(index)?;
     if Planted::ReadStaleCopy.is_planted()
         && let Some(&mirror) = chunk.mirrors.first()
     {
         return Some(mirror);
     }
-    let now = ground.setting.now;
+    let now = shared.context.now;
     let mut copies = holders;
-    copies.retain(|disk| ground.calls.is_open(*disk));
+    copies.retain(|disk| shared.calls.is_open(*disk));
     prefer(&mut copies, |disk| !hedges.rests(disk, now));
     // A copy of this node is read without the network.
-    prefer(&mut copies, |disk| !ground.setting.is_far(disk));
-    choose_by_load(lba, copies.iter().map(|disk| (*disk, ground.calls.load(*disk))))
+    prefer(&mut copies, |disk| !shared.context.is_far(disk));
+    choose_by_load(lba, copies.iter().map(|disk| (*disk, shared.calls.load(*disk))))
 }
 
 /// Keeps only the better disks, if there are any.

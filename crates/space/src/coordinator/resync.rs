@@ -21,11 +21,11 @@
 use super::Event;
 use super::building::Builds;
 use super::calls::{Failure, Owner};
-use super::ground::Ground;
 use super::keys::{OperationKey, Purpose, SyncKey, Synced};
 use super::operations::Operations;
 use super::pace::Pace;
 use super::pending_changes::Change;
+use super::shared::Shared;
 use super::syncing::Syncing;
 use crate::message::{Answer, Operation as Message};
 use crate::planted::Planted;
@@ -104,7 +104,7 @@ impl Resyncs {
         self.0.clear();
     }
 
-    pub fn start_resync(&mut self, disk: DiskId, since: Epoch, ground: &mut Ground) {
+    pub fn start_resync(&mut self, disk: DiskId, since: Epoch, shared: &mut Shared) {
         let resync = Resync {
             since,
             step: Step::Listing,
@@ -115,58 +115,58 @@ impl Resyncs {
             in_flight: BTreeSet::new(),
             done_bytes: 0,
             total_bytes: 0,
-            started: ground.setting.now,
+            started: shared.context.now,
         };
         self.0.insert(disk, resync);
-        ground.chunks.returning.insert(disk);
-        ground.call(Owner::ResyncListing, disk, Message::Chunks);
+        shared.chunks.returning.insert(disk);
+        shared.call(Owner::ResyncListing, disk, Message::Chunks);
     }
 
     pub fn resync_listed(
         &mut self,
         disk: DiskId,
         result: Result<Answer, Failure>,
-        ground: &mut Ground,
+        shared: &mut Shared,
         operations: &mut Operations,
         builds: &mut Builds,
     ) {
         if !self.0.contains_key(&disk) {
             return;
         }
-        let Ok(Answer::Chunks(entries)) = result else { return self.abandon_resync(disk, ground, builds) };
-        let copies = usize::from(ground.membership.record().resiliency.copies());
+        let Ok(Answer::Chunks(entries)) = result else { return self.abandon_resync(disk, shared, builds) };
+        let copies = usize::from(shared.membership.record().resiliency.copies());
         let (mut keep, mut free) = (VecDeque::new(), BTreeSet::new());
         for entry in entries {
-            let wanted = ground.chunks.get(entry.chunk).is_some_and(|chunk| {
+            let wanted = shared.chunks.get(entry.chunk).is_some_and(|chunk| {
                 chunk.is_mapped()
                     && chunk.append == entry.append
-                    && chunk.in_sync_holders(&ground.membership.in_sync).count() < copies
-                    && !ground.chunks.is_in_build(entry.chunk)
+                    && chunk.in_sync_holders(&shared.membership.in_sync).count() < copies
+                    && !shared.chunks.is_in_build(entry.chunk)
             });
-            if wanted && !ground.membership.is_marked(disk, entry.chunk) {
+            if wanted && !shared.membership.is_marked(disk, entry.chunk) {
                 keep.push_back(entry.chunk);
             } else {
                 free.insert(entry.chunk);
             }
         }
         for &chunk in &keep {
-            ground.chunks.add_mirror(chunk, disk);
+            shared.chunks.add_mirror(chunk, disk);
         }
         free.iter().for_each(|&chunk| operations.absences.forget_chunk(chunk, Some(disk)));
         let running =
             if Planted::JoinBeforeDrain.is_planted() { Vec::new() } else { operations.running_writes() };
-        let chunk_bytes = ground.setting.geometry.chunk_bytes();
+        let chunk_bytes = shared.context.geometry.chunk_bytes();
         if let Some(resync) = self.0.get_mut(&disk) {
             resync.total_bytes = keep.len() as u64 * chunk_bytes;
             resync.chunks = keep;
             resync.to_free = free;
             resync.step = Step::Draining(running.into_iter().collect());
         }
-        self.drive_resync(disk, ground, operations);
+        self.drive_resync(disk, shared, operations);
     }
 
     /// Continues as far as possible without copying.
-    pub fn drive_resync(&mut self, disk: DiskId, ground: &mut Ground, operations: &Operations) {
+    pub fn drive_resync(&mut self, disk: DiskId, shared: &mut Shared, operations: &Operations) {
         let Some(resync) = self.0.get_mut(&disk) else { return };
         if let Step::Draining(writes) = &mut resync.step {
             writes.retain(|key| operations.is_under_way(*key));
@@ -176,7 +176,7 @@ impl Resyncs {
             let free = resync.to_free.clone();
             resync.step = Step::Freeing(free.clone());
             for chunk in free {
-                ground.call(Owner::ResyncFree(chunk), disk, Message::Free { chunk });
+                shared.call(Owner::ResyncFree(chunk), disk, Message::Free { chunk });
             }
         }
         let Some(resync) = self.0.get_mut(&disk) else { return };
@@ -184,13 +184,13 @@ impl Resyncs {
             resync.step = Step::Copying;
         }
         if resync.step == Step::Copying {
-            self.compare_next(disk, ground, operations);
+            self.compare_next(disk, shared, operations);
         }
         let Some(resync) = self.0.get_mut(&disk) else { return };
         if resync.step == Step::Copying && resync.is_copied() {
             resync.step = Step::Joining;
             resync.done_bytes = resync.total_bytes;
-            ground.membership.want(Change::Join(disk));
+            shared.membership.want(Change::Join(disk));
         }
     }
 
@@ -199,26 +199,26 @@ impl Resyncs {
         disk: DiskId,
         chunk: ChunkIndex,
         result: Result<Answer, Failure>,
-        ground: &mut Ground,
+        shared: &mut Shared,
         operations: &Operations,
         builds: &mut Builds,
     ) {
-        let marked = ground.membership.is_marked(disk, chunk);
+        let marked = shared.membership.is_marked(disk, chunk);
         let Some(resync) = self.0.get_mut(&disk) else { return };
         let Step::Freeing(pending) = &mut resync.step else { return };
         if result.is_err() {
-            return self.abandon_resync(disk, ground, builds);
+            return self.abandon_resync(disk, shared, builds);
         }
         pending.remove(&chunk);
-        ground.chunks.pool.borrow_mut().give_back(disk);
+        shared.chunks.pool.borrow_mut().give_back(disk);
         if marked {
-            ground.membership.want(Change::Unmark(disk, chunk));
+            shared.membership.want(Change::Unmark(disk, chunk));
         }
-        self.drive_resync(disk, ground, operations);
+        self.drive_resync(disk, shared, operations);
     }
 
     /// Fetches the region epochs of the next chunk.
-    fn compare_next(&mut self, disk: DiskId, ground: &mut Ground, operations: &Operations) {
+    fn compare_next(&mut self, disk: DiskId, shared: &mut Shared, operations: &Operations) {
         let Some(resync) = self.0.get_mut(&disk) else { return };
         if resync.comparing.is_none() && resync.regions.len() < REGIONS_AHEAD {
             let Some(chunk) = resync.chunks.pop_front() else { return };
@@ -226,25 +226,25 @@ impl Resyncs {
         }
         let Some(Comparing { chunk, asked: false, .. }) = resync.comparing else { return };
         // Copies that may differ are no source. A chunk that is being freed waits for that.
-        if operations.suspects.is_unclean(chunk) {
+        if operations.dirty_regions.is_unclean(chunk) {
             return;
         }
-        if ground.chunks.get(chunk).is_some_and(|known| !known.is_mapped()) {
+        if shared.chunks.get(chunk).is_some_and(|known| !known.is_mapped()) {
             return;
         }
-        let source = ground.holders_of(chunk).first().copied();
-        let mirrored = ground.chunks.get(chunk).is_some_and(|known| known.mirrors.contains(&disk));
+        let source = shared.holders_of(chunk).first().copied();
+        let mirrored = shared.chunks.get(chunk).is_some_and(|known| known.mirrors.contains(&disk));
         let Some(resync) = self.0.get_mut(&disk) else { return };
         let (Some(source), true) = (source, mirrored) else {
             resync.comparing = None;
-            ground.reports.recheck = true;
+            shared.mailbox.recheck = true;
             return;
         };
         if let Some(comparing) = &mut resync.comparing {
             comparing.asked = true;
         }
-        ground.call(Owner::ResyncRegions(disk, chunk), source, Message::Regions { chunk });
-        ground.call(Owner::ResyncRegions(disk, chunk), disk, Message::Regions { chunk });
+        shared.call(Owner::ResyncRegions(disk, chunk), source, Message::Regions { chunk });
+        shared.call(Owner::ResyncRegions(disk, chunk), disk, Message::Regions { chunk });
     }
 
     pub fn resync_regions(
@@ -253,11 +253,11 @@ impl Resyncs {
         chunk: ChunkIndex,
         from: DiskId,
         result: Result<Answer, Failure>,
-        ground: &mut Ground,
+        shared: &mut Shared,
         operations: &mut Operations,
         builds: &mut Builds,
     ) {
-        let geometry = ground.setting.geometry;
+        let geometry = shared.context.geometry;
         let (count, first, blocks) =
             (geometry.regions(), geometry.first_block(chunk), geometry.region_blocks());
         if let (Ok(Answer::Regions(found)), true) = (&result, from == target) {
@@ -271,11 +271,11 @@ impl Resyncs {
         }
         let Ok(Answer::Regions(Regions { stamps, .. })) = result else {
             if from == target {
-                return self.abandon_resync(target, ground, builds);
+                return self.abandon_resync(target, shared, builds);
             }
             // Another source will do.
             resync.comparing = Some(Comparing { chunk, source: None, target: None, asked: false });
-            ground.reports.recheck = true;
+            shared.mailbox.recheck = true;
             return;
         };
         if from == target {
@@ -302,7 +302,7 @@ impl Resyncs {
         resync.done_bytes += (count - regions.len() as u64) * region_bytes;
         resync.regions.extend(regions.into_iter().map(|region| (chunk, first + region * blocks)));
         resync.comparing = None;
-        self.drive_resync(target, ground, operations);
+        self.drive_resync(target, shared, operations);
     }
 
     /// Begins to copy up to `slots` regions, and returns how many.
@@ -310,7 +310,7 @@ impl Resyncs {
         &mut self,
         disk: DiskId,
         slots: usize,
-        ground: &mut Ground,
+        shared: &mut Shared,
         operations: &mut Operations,
         syncing: &mut Syncing,
     ) -> usize {
@@ -321,12 +321,12 @@ impl Resyncs {
                 break;
             };
             begun += 1;
-            let (key, new) = syncing.prepare_sync(chunk, lba, Purpose::Resync(disk), ground);
+            let (key, new) = syncing.prepare_sync(chunk, lba, Purpose::Resync(disk), shared);
             if let Some(resync) = self.0.get_mut(&disk) {
                 resync.in_flight.insert(key);
             }
             if new {
-                syncing.enter_sync(key, ground, operations);
+                syncing.enter_sync(key, shared, operations);
             }
         }
         begun
@@ -337,7 +337,7 @@ impl Resyncs {
         &mut self,
         disk: DiskId,
         step: Synced,
-        ground: &mut Ground,
+        shared: &mut Shared,
         operations: &Operations,
         pace: &mut Pace,
     ) {
@@ -347,42 +347,42 @@ impl Resyncs {
         }
         if step.succeeded {
             resync.done_bytes += step.bytes;
-            ground.reports.counters.resynced_regions += 1;
+            shared.mailbox.counters.resynced_regions += 1;
         } else {
             // The source failed, or the session of the disk broke: try the region again after the others.
             resync.regions.push_back((step.chunk, step.lba));
-            pace.delay(ground.setting.now.after(ground.setting.config.reconnect_interval));
+            pace.delay(shared.context.now.after(shared.context.config.reconnect_interval));
         }
-        self.drive_resync(disk, ground, operations);
+        self.drive_resync(disk, shared, operations);
     }
 
     /// Lets the disk's copies count: the record says that it is in sync.
-    pub fn resync_joined(&mut self, disk: DiskId, ground: &mut Ground, operations: &mut Operations) {
+    pub fn resync_joined(&mut self, disk: DiskId, shared: &mut Shared, operations: &mut Operations) {
         let resync = self.0.remove(&disk);
-        ground.chunks.returning.remove(&disk);
+        shared.chunks.returning.remove(&disk);
         debug_assert!(
             resync.is_none_or(|resync| resync.is_copied()),
             "{disk} counts and was not compared (I5)"
         );
         operations.absences.forget(disk);
-        let mirrored = ground.chunks.map.iter().filter(|(_, chunk)| chunk.mirrors.contains(&disk));
+        let mirrored = shared.chunks.map.iter().filter(|(_, chunk)| chunk.mirrors.contains(&disk));
         let chunks: Vec<ChunkIndex> = mirrored.map(|(&index, _)| index).collect();
         for index in chunks {
-            ground.chunks.promote_mirror(index, disk);
+            shared.chunks.promote_mirror(index, disk);
         }
-        ground.reports.emit(Event::DiskJoined { disk });
+        shared.mailbox.emit(Event::DiskJoined { disk });
     }
 
     /// Gives up the resync of a disk that is gone again, or whose job was stopped: no write relies on the
     /// disk.
-    pub fn abandon_resync(&mut self, disk: DiskId, ground: &mut Ground, builds: &mut Builds) {
-        if ground.membership.is_required(disk) || self.0.remove(&disk).is_none() {
+    pub fn abandon_resync(&mut self, disk: DiskId, shared: &mut Shared, builds: &mut Builds) {
+        if shared.membership.is_required(disk) || self.0.remove(&disk).is_none() {
             return;
         }
-        ground.chunks.returning.remove(&disk);
+        shared.chunks.returning.remove(&disk);
         // Writes that wait for its free slabs look anew.
-        ground.reports.recheck = true;
-        ground.membership.cancel(Change::Join(disk));
-        builds.forget_mirrors(disk, ground);
+        shared.mailbox.recheck = true;
+        shared.membership.cancel(Change::Join(disk));
+        builds.forget_mirrors(disk, shared);
     }
 }

@@ -1,8 +1,8 @@
 //! The record of disks that went back in time.
 
-use super::going_back::Fate;
 use super::membership::{Draft, Facts, Membership};
 use super::pending_changes::Change;
+use super::rollback::Fate;
 use records::StaleDisk;
 use std::collections::BTreeSet;
 use types::{ChunkIndex, DiskId, Epoch};
@@ -47,7 +47,7 @@ impl Membership {
         draft.changes.extend(waiting.map(Change::Rewind));
         for disk in draft.changes.disks(Change::Rewind).collect::<Vec<_>>() {
             if next.in_sync.contains(&disk) {
-                let record = (!facts.setting.serving()).then_some(&self.record);
+                let record = (!facts.context.serving()).then_some(&self.record);
                 match self.gone_back.fate(disk, &next.in_sync, expelled.len(), record, facts.chunks) {
                     Fate::PutOut => {}
                     Fate::Keep { marked }

@@ -4,9 +4,9 @@
 //! disk. Without other nodes no transport is used.
 
 use super::nodes::Found;
+use crate::block_store::BlockStore;
 use crate::message::{BusError, PeerId, Request, Response, Transport, Waiting};
 use crate::replica::Replica;
-use crate::seam::BlockStore;
 use pool::{Disk, PoolView};
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -8,10 +8,10 @@ pub mod epochs;
 pub mod nodes;
 
 use crate::api::{SpaceCompletion, SpaceError, SpaceRequest, SpaceSize, VirtualDisk};
+use crate::block_store::BlockStore;
 use crate::coordinator::{Config, Coordinator, Counters, Event, JobStatus, Phase, StateToken};
 use crate::message::{BusError, PeerId, RequestId, Response, Waiting};
 use crate::replica::Replica;
-use crate::seam::BlockStore;
 use bus::Bus;
 use epochs::{Epochs, Settled};
 use pool::{Disk, PoolView, Route};
@@ -423,10 +423,10 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
     }
 
     /// Has all volumes look, beside their work, for what the disk lost without a word.
-    pub fn survey(&self, disk: DiskId) {
+    pub fn verify(&self, disk: DiskId) {
         let mut inner = self.change();
         let now = inner.now;
-        inner.volumes.values_mut().for_each(|volume| volume.coordinator.survey(now, disk));
+        inner.volumes.values_mut().for_each(|volume| volume.coordinator.verify(now, disk));
         inner.pump();
     }
 

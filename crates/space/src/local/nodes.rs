@@ -6,9 +6,9 @@
 
 use super::epochs::Asked;
 use super::{Inner, LocalSpace, VolumeHandle};
+use crate::block_store::BlockStore;
 use crate::coordinator::{Claimed, LateReads, Phase, Predecessor};
 use crate::message::{Operation, PeerId, Request, RequestId, Response, Transport};
-use crate::seam::BlockStore;
 use pool::{Disk, Route};
 use records::{ClusterState, FaultDomain, VolumeRecord};
 use std::collections::{BTreeMap, VecDeque};

@@ -284,7 +284,7 @@ fn a_survey_finds_writes_that_a_disk_lost_without_a_word() {
         bench.write(u64::from(CHUNK) + 300, WriteClass::Fresh, 8, 6).unwrap();
         bench.stores[bad].go_back_to(&image);
         bench.stores[bad].put(VOLUME, Lba(1), &sealed(1, 1, 1, 1).contiguous());
-        bench.space.survey(disk(2));
+        bench.space.verify(disk(2));
         bench.pass(Duration::from_secs(5));
         assert!(bench.copies_agree(1) && bench.copies_agree(u64::from(CHUNK) + 303), "disk {bad}");
         assert_eq!(lost_writes(&events(&bench), bad as u8 + 1), 9);
@@ -298,7 +298,7 @@ fn a_survey_of_copies_that_are_equal_compares_only_what_proves_itself() {
     let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
     bench.append(0, 4, 1, 1);
     bench.write(u64::from(CHUNK), WriteClass::Fresh, 600, 5).unwrap();
-    bench.space.survey(disk(1));
+    bench.space.verify(disk(1));
     bench.pass(Duration::from_secs(5));
     assert!(
         events(&bench).iter().all(|event| !matches!(event, Event::LostWrite { .. } | Event::Repaired { .. }))

@@ -404,7 +404,7 @@ fn a_rebuild_ends_although_a_block_has_no_intact_copy() {
 
 #[test]
 fn the_epoch_of_a_region_of_a_store_in_memory_only_grows() {
-    use crate::seam::BlockStore;
+    use crate::block_store::BlockStore;
     use store::api::{StoreReply, StoreRequest};
     let mut store = FakeStore::new(CHUNK, 4);
     let (volume, chunk) = (VOLUME, types::ChunkIndex(0));

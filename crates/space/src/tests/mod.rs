@@ -2,7 +2,6 @@
 
 mod damage;
 mod faults;
-mod going_back;
 mod hedges;
 mod io;
 mod jobs;
@@ -11,6 +10,7 @@ mod nodes;
 #[cfg(feature = "planted-bugs")]
 mod planted;
 mod real_stores;
+mod rollback;
 
 use crate::api::{SpaceCompletion, SpaceError, SpaceReply, SpaceRequest, VirtualDisk};
 use crate::coordinator::{Config, Phase};

@@ -47,13 +47,13 @@ fn finder(bug: Planted) -> fn() {
             damage::a_move_takes_what_the_copy_that_stays_has_lost_from_the_one_that_is_given_up
         }
         Planted::OlderImageServed => {
-            going_back::the_last_copy_of_something_is_not_served_from_a_disk_that_went_back_until_somebody_accepts_that
+            rollback::the_last_copy_of_something_is_not_served_from_a_disk_that_went_back_until_somebody_accepts_that
         }
         Planted::ProbedChunksGivenBack => {
             late_messages::a_chunk_is_given_back_only_when_no_disk_is_asked_about_it_any_more
         }
         Planted::PromisedLessAccepted => {
-            going_back::a_disk_that_goes_back_between_two_starts_is_brought_up_to_date_from_the_beginning
+            rollback::a_disk_that_goes_back_between_two_starts_is_brought_up_to_date_from_the_beginning
         }
         Planted::ReadFailsWithRepair => {
             damage::a_read_is_answered_from_the_other_copy_although_the_corrupt_one_cannot_be_repaired

@@ -18,6 +18,7 @@ use ::types::{Lba, Monotonic};
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, VecDeque};
 
+use super::background_trim::BackgroundTrim;
 use super::bitmap::Bitmap;
 use super::chunk_state::Chunk;
 pub use super::chunk_state::ChunkState;
@@ -25,7 +26,6 @@ use super::groups::{Contradiction, Group};
 use super::layout::PAGE_BLOCKS;
 use super::meta::{BlockRun, ChunkUse};
 use super::pages::Pages;
-use super::preparing::Preparing;
 use super::reader::Reader;
 use super::types::FsError;
 
@@ -82,7 +82,7 @@ pub struct Allocator {
     cursor: u32,
     pending: VecDeque<PendingFree>,
     /// Freed blocks behind that.
-    pub preparing: Preparing,
+    pub preparing: BackgroundTrim,
     /// Pages of the chunks of metadata.
     pub pages: Pages,
     /// Number of the next read of blocks, and those under way.
@@ -119,7 +119,7 @@ impl Allocator {
             dirty_unloaded: BTreeSet::new(),
             cursor: 0,
             pending: VecDeque::new(),
-            preparing: Preparing::default(),
+            preparing: BackgroundTrim::default(),
             pages: Pages::new(chunk_blocks),
             ready_free: 0,
             free_chunk_count: u64::from(chunk_count.saturating_sub(1)),
@@ -162,7 +162,7 @@ impl Allocator {
             dirty_unloaded: BTreeSet::new(),
             cursor: 0,
             pending: VecDeque::new(),
-            preparing: Preparing::default(),
+            preparing: BackgroundTrim::default(),
             pages: Pages::default(),
             ready_free: 0,
             free_chunk_count: 0,

@@ -25,6 +25,7 @@
 
 mod agenda;
 mod allocator;
+mod background_trim;
 mod base;
 mod bitmap;
 mod blob;
@@ -51,7 +52,6 @@ mod open_state;
 mod opening;
 mod owners;
 mod pages;
-mod preparing;
 mod properties;
 mod quota;
 mod reader;

@@ -1,9 +1,9 @@
 //! Rights on files, as a CREATE gets them: by the file's descriptor, by that of its directory, and by the share.
 
 use super::grant::{self, Effect, Grant};
-use super::halt::Halt;
 use super::options;
 use super::parts::Parts;
+use super::suspend::Suspend;
 use crate::backend::{Create, OpenId};
 use crate::fs::{Attributes, FileId};
 use crate::security::{self, AccessRequest, rights};
@@ -16,7 +16,7 @@ pub fn granted(
     file: &Attributes,
     parent: Option<FileId>,
     effect: Effect,
-) -> Result<u32, Halt> {
+) -> Result<u32, Suspend> {
     let token = &create.caller.token;
     let desired = rights::map_generic(create.desired_access);
     let grant = Grant::of(&create.caller);
@@ -44,7 +44,7 @@ pub fn maximal(parts: &mut Parts<'_>, id: OpenId) -> Result<u32, NtStatus> {
     let open = parts.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
     let (file, token, grant) = (open.stream.file, open.token.clone(), open.grant());
     let parent = open.own_link().map(|link| link.parent);
-    let result = (|| -> Result<u32, Halt> {
+    let result = (|| -> Result<u32, Suspend> {
         let attributes = parts.fs.attributes(file)?;
         let descriptor = parts.descriptor(&attributes)?;
         let from_parent = parts.parent_grants(parent, &token)?;
@@ -52,7 +52,7 @@ pub fn maximal(parts: &mut Parts<'_>, id: OpenId) -> Result<u32, NtStatus> {
     })();
     match result {
         Ok(access) => Ok(grant.limit(access)),
-        Err(Halt::Status(status)) => Err(status),
+        Err(Suspend::Status(status)) => Err(status),
         // The metadata was in memory a moment ago, and has been pushed out since.
         Err(_) => Ok(0),
     }

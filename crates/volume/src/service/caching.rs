@@ -2,13 +2,13 @@
 //! 3.3.5.22).
 
 mod acknowledgments;
-mod kept;
+mod persisted;
 
 use super::agenda::Agenda;
 use super::cache_state::{Break, CacheState, level_of, state_of};
-use super::halt::Halt;
 use super::open::{CacheHolder, LeaseName, Open, ParentLease};
 use super::opens::Opens;
+use super::suspend::Suspend;
 use super::timers::Timer;
 use crate::backend::{
     CacheGrant, CacheRequest, Event, Guid, LeaseRequest, LeaseState, LeaseVersion2, OpenId, OplockLevel,
@@ -197,14 +197,14 @@ impl Caching {
     /// Asks holders to give up caching. Returns whether the operation that asks has to wait.
     ///
     /// # Errors
-    /// [`Halt::Closing`] if a holder's client was away: its opens are being closed. FILE_NOT_AVAILABLE if it may come back for them, and
+    /// [`Suspend::Closing`] if a holder's client was away: its opens are being closed. FILE_NOT_AVAILABLE if it may come back for them, and
     /// may have written what it caches.
     pub fn ask(
         &mut self,
         opens: &mut Opens,
         agenda: &mut Agenda,
         request: &BreakRequest,
-    ) -> Result<bool, Halt> {
+    ) -> Result<bool, Suspend> {
         let mut wait = false;
         let mut removed = false;
         let looked_at = opens.file(request.stream.file).map_or(0, |node| node.opens.caching_len());
@@ -254,7 +254,7 @@ impl Caching {
             wait |= breaking && request.wait_for_breaking;
         }
         if removed && !wait {
-            return Err(Halt::Closing(request.stream.file));
+            return Err(Suspend::Closing(request.stream.file));
         }
         Ok(wait)
     }
@@ -388,7 +388,7 @@ impl Caching {
         opens: &mut Opens,
         agenda: &mut Agenda,
         id: OpenId,
-    ) -> Result<bool, Halt> {
+    ) -> Result<bool, Suspend> {
         let open = opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
         let by_lease = match open.holder {
             CacheHolder::Lease(name) => Some(name),

@@ -2,7 +2,6 @@
 
 use super::commit::commit;
 use super::file_opens::Doomed;
-use super::halt::{Halt, Outcome};
 use super::information;
 use super::inheritance;
 use super::locks::LockOwner;
@@ -10,7 +9,8 @@ use super::notify;
 use super::open::{LinkName, ParentLease};
 use super::parts::Parts;
 use super::path;
-use super::settling::settle;
+use super::persist_opens::settle;
+use super::suspend::{Outcome, Suspend};
 use super::transfers::InFlight;
 use crate::backend::{Durability, OpenId, OperationId, Reply};
 use crate::fs::{FileId, FsError, StreamId, Unlinked};
@@ -23,7 +23,7 @@ pub fn close(
     operation: OperationId,
     id: OpenId,
     query: bool,
-) -> Result<Outcome, Halt> {
+) -> Result<Outcome, Suspend> {
     let open = parts.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
     let stream = open.stream;
     if open.share.continuously_available && open.delete_on_close {
@@ -79,7 +79,7 @@ enum Removed {
 }
 
 /// Carries out deletions that this close makes due.
-fn delete_due(parts: &mut Parts<'_>, id: OpenId) -> Result<Removed, Halt> {
+fn delete_due(parts: &mut Parts<'_>, id: OpenId) -> Result<Removed, Suspend> {
     let Some(open) = parts.opens.get(id) else { return Ok(Removed::Nothing) };
     let (stream, directory, by) = (open.stream, open.directory, open.parent_lease());
     if open.delete_on_close {
@@ -110,7 +110,7 @@ fn mark_own_deletion(
     link: Option<LinkName>,
     directory: bool,
     keep: bool,
-) -> Result<(), Halt> {
+) -> Result<(), Suspend> {
     // No record is needed of something deleted at once.
     let is_last = |parts: &Parts<'_>| {
         parts.opens.file(stream.file).is_some_and(|node| match stream.index {
@@ -130,7 +130,7 @@ fn mark_own_deletion(
 }
 
 /// Deletes the named stream of an open, if it is to go and this is its last open.
-fn delete_stream_due(parts: &mut Parts<'_>, id: OpenId, stream: StreamId) -> Result<bool, Halt> {
+fn delete_stream_due(parts: &mut Parts<'_>, id: OpenId, stream: StreamId) -> Result<bool, Suspend> {
     let Some(node) = parts.opens.file(stream.file) else { return Ok(false) };
     if node.opens.of_stream(stream.index) > 1 || !node.is_deleting_stream(stream.index) {
         return Ok(false);
@@ -156,7 +156,7 @@ pub fn remove_link(
     link: &LinkName,
     directory: bool,
     by: Option<ParentLease>,
-) -> Result<Option<Unlinked>, Halt> {
+) -> Result<Option<Unlinked>, Suspend> {
     // The entry may be another file's by now.
     let entry = match parts.fs.lookup(link.parent, &link.name) {
         Ok(entry) if entry.file == file => entry,

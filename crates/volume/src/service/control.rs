@@ -1,11 +1,11 @@
 //! FSCTLs that are the file layer's matter: sparse files, zeroing, ranges, reparse points, object ids (MS-FSA 2.1.5.10).
 
-use super::halt::Halt;
 use super::io::check_write;
 use super::notify;
 use super::open_record::FixedTimes;
 use super::opens::Opens;
 use super::parts::Parts;
+use super::suspend::Suspend;
 use crate::backend::{ByteRange, OpenId, Reply};
 use crate::fs::{AttributeChange, StreamId};
 use crate::security::rights;
@@ -26,7 +26,7 @@ fn stream_for_any(opens: &mut Opens, id: OpenId, access: u32) -> Result<StreamId
     Ok(open.stream)
 }
 
-pub fn set_sparse(parts: &mut Parts<'_>, id: OpenId, sparse: bool) -> Result<Reply, Halt> {
+pub fn set_sparse(parts: &mut Parts<'_>, id: OpenId, sparse: bool) -> Result<Reply, Suspend> {
     let access = rights::WRITE_DATA | rights::WRITE_ATTRIBUTES | rights::APPEND_DATA;
     if parts.opens.open_for(id, 0)?.directory {
         return Err(NtStatus::INVALID_PARAMETER.into());
@@ -38,7 +38,7 @@ pub fn set_sparse(parts: &mut Parts<'_>, id: OpenId, sparse: bool) -> Result<Rep
     Ok(Reply::Done)
 }
 
-pub fn zero_range(parts: &mut Parts<'_>, id: OpenId, range: ByteRange) -> Result<Reply, Halt> {
+pub fn zero_range(parts: &mut Parts<'_>, id: OpenId, range: ByteRange) -> Result<Reply, Suspend> {
     if parts.opens.open_for(id, rights::WRITE_DATA)?.directory {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
@@ -58,7 +58,7 @@ pub fn zero_range(parts: &mut Parts<'_>, id: OpenId, range: ByteRange) -> Result
     Ok(Reply::Done)
 }
 
-pub fn query_allocated_ranges(parts: &mut Parts<'_>, id: OpenId, range: ByteRange) -> Result<Reply, Halt> {
+pub fn query_allocated_ranges(parts: &mut Parts<'_>, id: OpenId, range: ByteRange) -> Result<Reply, Suspend> {
     let open = parts.opens.open_for(id, rights::READ_DATA)?;
     if open.directory || range.offset.checked_add(range.len_bytes).is_none_or(|end| end > i64::MAX as u64) {
         return Err(NtStatus::INVALID_PARAMETER.into());
@@ -71,13 +71,13 @@ pub fn query_allocated_ranges(parts: &mut Parts<'_>, id: OpenId, range: ByteRang
 
 /// Gives back the whole blocks of ranges whose bytes have no defined content from here on, if the file is sparse. Takes the ranges that
 /// are done out of `ranges`.
-pub fn trim(parts: &mut Parts<'_>, id: OpenId, ranges: &mut Vec<ByteRange>) -> Result<Reply, Halt> {
+pub fn trim(parts: &mut Parts<'_>, id: OpenId, ranges: &mut Vec<ByteRange>) -> Result<Reply, Suspend> {
     if parts.opens.open_for(id, rights::WRITE_DATA)?.directory {
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
     while let Some(range) = ranges.last() {
         if parts.agenda.turn.is_spent() {
-            return Err(Halt::Yield);
+            return Err(Suspend::Yield);
         }
         let (stream, _) = check_write(parts, id, range.offset, range.len_bytes)?;
         let now = parts.time();
@@ -89,7 +89,7 @@ pub fn trim(parts: &mut Parts<'_>, id: OpenId, ranges: &mut Vec<ByteRange>) -> R
     Ok(Reply::Done)
 }
 
-pub fn query_reparse_point(parts: &mut Parts<'_>, id: OpenId) -> Result<Reply, Halt> {
+pub fn query_reparse_point(parts: &mut Parts<'_>, id: OpenId) -> Result<Reply, Suspend> {
     let file = parts.opens.open_for(id, 0)?.stream.file;
     match parts.fs.reparse_data(file)? {
         Some(data) => Ok(Reply::ReparsePoint(data)),
@@ -98,7 +98,7 @@ pub fn query_reparse_point(parts: &mut Parts<'_>, id: OpenId) -> Result<Reply, H
 }
 
 /// Keeps `data` whole: REPARSE_DATA_BUFFER or REPARSE_GUID_DATA_BUFFER (MS-FSCC 2.1.2.2, 2.1.2.3).
-pub fn set_reparse_point(parts: &mut Parts<'_>, id: OpenId, data: &[u8]) -> Result<Reply, Halt> {
+pub fn set_reparse_point(parts: &mut Parts<'_>, id: OpenId, data: &[u8]) -> Result<Reply, Suspend> {
     let stream = stream_for_any(parts.opens, id, rights::WRITE_DATA | rights::WRITE_ATTRIBUTES)?;
     let directory = parts.opens.get(id).is_some_and(|open| open.directory);
     let invalid = NtStatus::IO_REPARSE_DATA_INVALID;
@@ -124,7 +124,7 @@ pub fn set_reparse_point(parts: &mut Parts<'_>, id: OpenId, data: &[u8]) -> Resu
     Ok(Reply::Done)
 }
 
-pub fn delete_reparse_point(parts: &mut Parts<'_>, id: OpenId, tag: u32) -> Result<Reply, Halt> {
+pub fn delete_reparse_point(parts: &mut Parts<'_>, id: OpenId, tag: u32) -> Result<Reply, Suspend> {
     let stream = stream_for_any(parts.opens, id, rights::WRITE_DATA | rights::WRITE_ATTRIBUTES)?;
     let found = parts.fs.attributes(stream.file)?;
     if found.reparse_tag == 0 {
@@ -144,7 +144,7 @@ pub fn object_id(
     parts: &mut Parts<'_>,
     id: OpenId,
     make: Option<Result<(), NtStatus>>,
-) -> Result<Reply, Halt> {
+) -> Result<Reply, Suspend> {
     let file = parts.opens.open_for(id, 0)?.stream.file;
     if let Some(found) = parts.fs.object_id(file)? {
         return Ok(Reply::ObjectId(found));
@@ -160,7 +160,7 @@ pub fn object_id(
 }
 
 /// Switches nothing: every file has checksums here, always.
-pub fn set_integrity(parts: &mut Parts<'_>, id: OpenId) -> Result<Reply, Halt> {
+pub fn set_integrity(parts: &mut Parts<'_>, id: OpenId) -> Result<Reply, Suspend> {
     stream_for_any(parts.opens, id, rights::WRITE_DATA | rights::WRITE_ATTRIBUTES)?;
     Ok(Reply::Done)
 }

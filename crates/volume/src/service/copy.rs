@@ -1,8 +1,8 @@
 //! Copies within the server: chunk by chunk through memory, or by sharing blocks (MS-FSA 2.1.5.10.5; MS-SMB2 3.3.5.15.6).
 
-use super::halt::{Halt, Outcome, status_of};
 use super::io::{check_end, check_read, check_write};
 use super::parts::Parts;
+use super::suspend::{Outcome, Suspend, status_of};
 use super::transfers::{Copy, InFlight};
 use super::turn::STEPS_PER_TURN;
 use crate::backend::{ByteRange, CopyChunk, OpenId, OperationId, Reply};
@@ -22,7 +22,7 @@ pub fn copy_chunks(
     source: OpenId,
     target: OpenId,
     chunks: Vec<CopyChunk>,
-) -> Result<Outcome, Halt> {
+) -> Result<Outcome, Suspend> {
     let (source_stream, target_stream) = check_copy(parts, source, target)?;
     let end = parts.fs.stream_information(source_stream)?.end_of_file;
     for chunk in &chunks {
@@ -178,13 +178,18 @@ pub fn copy_written(parts: &mut Parts<'_>, copy: Box<Copy>, result: Result<(), F
 /// # Errors
 /// INVALID_PARAMETER for ranges that are not of whole blocks, as ReFS answers; NOT_SUPPORTED for a range
 /// beyond the end of its file, and for two that overlap.
-fn shared_bytes(parts: &mut Parts<'_>, from: StreamId, to: StreamId, chunk: &CopyChunk) -> Result<u64, Halt> {
+fn shared_bytes(
+    parts: &mut Parts<'_>,
+    from: StreamId,
+    to: StreamId,
+    chunk: &CopyChunk,
+) -> Result<u64, Suspend> {
     let source_end = parts.fs.stream_information(from)?.end_of_file;
     let target_end = parts.fs.stream_information(to)?.end_of_file;
     let CopyChunk { source_offset, target_offset, len_bytes } = *chunk;
     let range = CloneRange { source_offset, target_offset, len_bytes };
     range.shared_bytes(source_end, target_end, from == to).map_err(|refusal| {
-        Halt::Status(match refusal {
+        Suspend::Status(match refusal {
             CloneRefusal::Unaligned => NtStatus::INVALID_PARAMETER,
             CloneRefusal::Outside | CloneRefusal::Overlaps => NtStatus::NOT_SUPPORTED,
         })
@@ -198,7 +203,7 @@ pub fn duplicate_extents(
     source: OpenId,
     target: OpenId,
     chunk: &mut CopyChunk,
-) -> Result<Outcome, Halt> {
+) -> Result<Outcome, Suspend> {
     let (from, to) = check_copy(parts, source, target)?;
     let range = ByteRange { offset: chunk.source_offset, len_bytes: chunk.len_bytes };
     check_read(parts, source, range)?;
@@ -218,7 +223,7 @@ pub fn duplicate_extents(
         chunk.len_bytes -= done;
         // A transaction of this many pieces costs more than its steps tell: one of them is enough for a turn.
         parts.agenda.turn.spend(STEPS_PER_TURN);
-        return Err(Halt::Yield);
+        return Err(Suspend::Yield);
     }
     Ok(Outcome::Reply(Reply::Done))
 }

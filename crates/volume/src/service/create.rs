@@ -2,13 +2,13 @@
 
 use super::durable::{is_persistent, replayed};
 use super::establish::{establish, lease_name};
-use super::halt::{Halt, Outcome};
 use super::make_file::Making;
 use super::open::places_of;
 use super::open_existing::Existing;
 use super::options;
 use super::parts::Parts;
 use super::path;
+use super::suspend::{Outcome, Suspend};
 use super::tasks::Attempt;
 use super::walk::{meet_reparse_point, walk};
 use crate::backend::{CacheRequest, Create, Disposition, OplockLevel, Reply, ShareRoot};
@@ -19,7 +19,7 @@ use types::NtStatus;
 const VALID_ATTRIBUTES: u32 = 0x7FB7;
 
 /// Opens or makes a file, directory or stream.
-pub fn create(parts: &mut Parts<'_>, create: &mut Create, attempt: &mut Attempt) -> Result<Outcome, Halt> {
+pub fn create(parts: &mut Parts<'_>, create: &mut Create, attempt: &mut Attempt) -> Result<Outcome, Suspend> {
     if lease_name(create).is_some_and(|name| parts.caching.is_anothers(name, &create.caller.token.user)) {
         // The lease belongs to another user: this open caches nothing, and breaks that lease as any other
         // open does.
@@ -29,13 +29,13 @@ pub fn create(parts: &mut Parts<'_>, create: &mut Create, attempt: &mut Attempt)
     let result = open_or_make(parts, create, attempt);
     match &result {
         Ok(_) => parts.replays.finish(attempt, parts.agenda),
-        Err(Halt::Status(_) | Halt::Symlink { .. }) => {}
+        Err(Suspend::Status(_) | Suspend::Symlink { .. }) => {}
         Err(_) => parts.replays.interrupt(attempt, parts.agenda),
     }
     result
 }
 
-fn open_or_make(parts: &mut Parts<'_>, create: &Create, attempt: &mut Attempt) -> Result<Outcome, Halt> {
+fn open_or_make(parts: &mut Parts<'_>, create: &Create, attempt: &mut Attempt) -> Result<Outcome, Suspend> {
     if let Some(reply) = replayed(parts, create, attempt)? {
         return Ok(Outcome::Reply(reply));
     }
@@ -133,14 +133,14 @@ fn refusal_of_path(
     root: ShareRoot,
     path: &[u16],
     status: NtStatus,
-) -> Result<NtStatus, Halt> {
+) -> Result<NtStatus, Suspend> {
     let Some(parsed) = path::before_empty_name(path).and_then(|before| path::parse(before).ok()) else {
         return Ok(status);
     };
     match walk(parts.fs, parts.names, root, &parsed) {
         Ok(target) if target.file.is_some_and(|file| file.directory) => Ok(status),
         Ok(_) => Ok(NtStatus::OBJECT_PATH_NOT_FOUND),
-        Err(Halt::Status(found)) => Ok(found),
-        Err(halt) => Err(halt),
+        Err(Suspend::Status(found)) => Ok(found),
+        Err(suspend) => Err(suspend),
     }
 }

@@ -1,6 +1,6 @@
 //! Security descriptors in parsed form.
 
-use super::halt::Halt;
+use super::suspend::Suspend;
 use super::turn::Turn;
 use crate::backend::AccessToken;
 use crate::fs::{Attributes, FileId, FileSystem, SecurityId};
@@ -30,7 +30,7 @@ impl Descriptors {
         fs: &mut FileSystem,
         turn: &mut Turn,
         attributes: &Attributes,
-    ) -> Result<Rc<SecurityDescriptor>, Halt> {
+    ) -> Result<Rc<SecurityDescriptor>, Suspend> {
         let id = attributes.security;
         let aces = |parsed: &SecurityDescriptor| parsed.dacl.as_ref().map_or(0, |acl| acl.aces.len()) as u32;
         if let Some(parsed) = self.parsed.get(&id) {
@@ -57,7 +57,7 @@ impl Descriptors {
         turn: &mut Turn,
         parent: FileId,
         token: &AccessToken,
-    ) -> Result<u32, Halt> {
+    ) -> Result<u32, Suspend> {
         let attributes = fs.attributes(parent)?;
         let descriptor = self.of(fs, turn, &attributes)?;
         Ok(security::parent_grants(security::maximal_access(&descriptor, token)))

@@ -1,12 +1,12 @@
 //! QUERY_DIRECTORY: the entries of a directory, by pattern (MS-FSA 2.1.5.6.3).
 
 use super::descriptors::Descriptors;
-use super::halt::Halt;
 use super::information::file_information;
 use super::listing::{Found, Listing};
 use super::opens::Opens;
 use super::roots::parent_seen;
 use super::short_names::ShortNames;
+use super::suspend::Suspend;
 use super::turn::{ENTRY_STEPS, Turn};
 use super::wildcard::{self, Pattern};
 use crate::backend::{AccessToken, DirectoryEntry, OpenId, OperationId, Reply, ShareOptions};
@@ -65,7 +65,7 @@ pub fn query_directory(
     sources: &mut Sources<'_>,
     opens: &mut Opens,
     request: &DirectoryRequest<'_>,
-) -> Result<Reply, Halt> {
+) -> Result<Reply, Suspend> {
     let DirectoryRequest { operation, open: id, after, short_names, .. } = *request;
     let open = opens.open_to_list(id)?;
     let directory = open.stream.file;
@@ -85,7 +85,7 @@ fn list(
     listing: &mut Listing,
     question: &Question<'_>,
     viewer: &Viewer,
-) -> Result<Vec<DirectoryEntry>, Halt> {
+) -> Result<Vec<DirectoryEntry>, Suspend> {
     let Question { operation, directory, name, after, .. } = *question;
     // One name is looked up, not searched for.
     if !name.is_empty() && !wildcard::has_wildcard(name) {
@@ -108,16 +108,16 @@ fn list(
         }
     };
     match list_on(sources, listing, &mut found, question, viewer) {
-        Err(halt @ (Halt::Miss | Halt::Yield)) => {
+        Err(suspend @ (Suspend::Miss | Suspend::Yield)) => {
             listing.found = Some(found);
-            Err(halt)
+            Err(suspend)
         }
         result => result.map(|()| found.entries),
     }
 }
 
 /// Lists the directory itself and its parent, as far as they are asked for.
-fn dots(sources: &mut Sources<'_>, question: &Question<'_>) -> Result<Vec<DirectoryEntry>, Halt> {
+fn dots(sources: &mut Sources<'_>, question: &Question<'_>) -> Result<Vec<DirectoryEntry>, Suspend> {
     let mut out = Vec::new();
     let dots = [(SELF_COOKIE, question.directory, "."), (PARENT_COOKIE, question.parent, "..")];
     for (cookie, file, name) in dots {
@@ -139,10 +139,10 @@ fn list_on(
     found: &mut Found,
     question: &Question<'_>,
     viewer: &Viewer,
-) -> Result<(), Halt> {
+) -> Result<(), Suspend> {
     while let Some(wanted) = question.entries_max.checked_sub(found.entries.len()).filter(|&some| some > 0) {
         if sources.turn.is_spent() {
-            return Err(Halt::Yield);
+            return Err(Suspend::Yield);
         }
         let entries_max = BATCH.min(wanted).max(16);
         let batch = listing.cursor.list(sources.fs, question.directory, found.position, entries_max)?;
@@ -157,13 +157,13 @@ fn list_on(
             if matches && !listing.was_listed(entry) {
                 match show(sources, question.directory, entry, cookie + PARENT_COOKIE, viewer) {
                     Ok(entry) => found.entries.extend(entry),
-                    Err(Halt::Miss) => {
+                    Err(Suspend::Miss) => {
                         let rest = batch[at + 1..].iter();
                         let rest = rest.filter(|(_, entry)| question.pattern.matches(&entry.name, &mut 0));
                         rest.for_each(|(_, entry)| drop(sources.fs.attributes(entry.file)));
-                        return Err(Halt::Miss);
+                        return Err(Suspend::Miss);
                     }
-                    Err(halt) => return Err(halt),
+                    Err(suspend) => return Err(suspend),
                 }
             }
             sources.turn.spend_metadata(sources.fs.take_steps());
@@ -183,7 +183,7 @@ fn show(
     entry: &Entry,
     cookie: u64,
     viewer: &Viewer,
-) -> Result<Option<DirectoryEntry>, Halt> {
+) -> Result<Option<DirectoryEntry>, Suspend> {
     let attributes = match sources.fs.attributes(entry.file) {
         Ok(attributes) => attributes,
         Err(FsError::NotFound) => return Ok(None),

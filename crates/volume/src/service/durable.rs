@@ -2,7 +2,6 @@
 
 use super::cache_state::{level_of, state_of};
 use super::grant::{Grant, Needs};
-use super::halt::Halt;
 use super::information::describe;
 use super::open::{CacheHolder, Durable};
 use super::open_record::TokenDigest;
@@ -10,6 +9,7 @@ use super::parts::{DurableTimeouts, Parts};
 use super::path;
 use super::roots::seen_path;
 use super::short_names::ShortNames;
+use super::suspend::Suspend;
 use super::tasks::Attempt;
 use super::walk::walk;
 use crate::backend::{
@@ -30,7 +30,7 @@ pub fn replayed(
     parts: &mut Parts<'_>,
     create: &Create,
     attempt: &mut Attempt,
-) -> Result<Option<Reply>, Halt> {
+) -> Result<Option<Reply>, Suspend> {
     let Some(id) = parts.replays.find(create, attempt, parts.opens)? else { return Ok(None) };
     let open = parts.opens.get(id).ok_or(NtStatus::FILE_NOT_AVAILABLE)?;
     // The client of an open that outlives the server may have lost its session with it.
@@ -94,7 +94,7 @@ pub fn durable_for(timeouts: DurableTimeouts, create: &Create, may: bool) -> Opt
 ///
 /// # Errors
 /// FILE_FORCED_CLOSED if what is open has a version that this create's does not exceed.
-pub fn replace_instance(parts: &mut Parts<'_>, create: &Create, file: &Attributes) -> Result<(), Halt> {
+pub fn replace_instance(parts: &mut Parts<'_>, create: &Create, file: &Attributes) -> Result<(), Suspend> {
     let Some(asked) = create.app_instance else { return Ok(()) };
     let caller = &create.caller;
     let mut replaced = SmallVec::<[OpenId; 2]>::new();
@@ -123,7 +123,7 @@ pub fn replace_instance(parts: &mut Parts<'_>, create: &Create, file: &Attribute
     for id in replaced {
         parts.opens.revoke(id, parts.agenda);
     }
-    Err(Halt::Closing(file.file))
+    Err(Suspend::Closing(file.file))
 }
 
 /// Takes up a durable open again.
@@ -131,7 +131,7 @@ pub fn replace_instance(parts: &mut Parts<'_>, create: &Create, file: &Attribute
 /// # Errors
 /// OBJECT_NAME_NOT_FOUND if there is none that fits; ACCESS_DENIED if it is another user's; INVALID_PARAMETER if it is of another file: a
 /// name that nothing has any more is one that it may have had.
-pub fn reconnect(parts: &mut Parts<'_>, request: &Reconnect) -> Result<Reply, Halt> {
+pub fn reconnect(parts: &mut Parts<'_>, request: &Reconnect) -> Result<Reply, Suspend> {
     let missing = NtStatus::OBJECT_NAME_NOT_FOUND;
     let open = parts.opens.get(request.open).ok_or(missing)?;
     let path = seen_path(parts.fs, open)?;
@@ -187,12 +187,12 @@ pub fn reconnect(parts: &mut Parts<'_>, request: &Reconnect) -> Result<Reply, Ha
 }
 
 /// Whether nothing has the name by which a client takes up its open: the file was renamed, and the client was not told.
-fn has_no_file(fs: &mut FileSystem, names: &ShortNames, request: &Reconnect) -> Result<bool, Halt> {
+fn has_no_file(fs: &mut FileSystem, names: &ShortNames, request: &Reconnect) -> Result<bool, Suspend> {
     let Ok(parsed) = path::parse(&request.path) else { return Ok(false) };
     match walk(fs, names, request.caller.root, &parsed) {
         Ok(target) => Ok(target.file.is_none()),
-        Err(Halt::Status(NtStatus::OBJECT_PATH_NOT_FOUND)) => Ok(true),
-        Err(halt) => Err(halt),
+        Err(Suspend::Status(NtStatus::OBJECT_PATH_NOT_FOUND)) => Ok(true),
+        Err(suspend) => Err(suspend),
     }
 }
 
@@ -223,7 +223,7 @@ fn take_up(parts: &mut Parts<'_>, id: OpenId, caller: &Caller) {
 /// same share, which gives as much, to a token that has lost nothing. Of an open that outlived the
 /// server only a digest of the token is known: if that changed, the file has to grant the open's access
 /// anew.
-fn may_take_up(parts: &mut Parts<'_>, id: OpenId, caller: &Caller) -> Result<bool, Halt> {
+fn may_take_up(parts: &mut Parts<'_>, id: OpenId, caller: &Caller) -> Result<bool, Suspend> {
     let open = parts.opens.get(id).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
     if open.standing.share() != caller.standing.share()
         || Grant::of(caller).check(Needs::All(open.access)).is_err()

@@ -1,9 +1,9 @@
 //! Queries of the properties of a file and of the volume (MS-FSA 2.1.5.12).
 
-use super::halt::Halt;
 use super::opens::Opens;
 use super::parts::Parts;
 use super::quotas::room_of;
+use super::suspend::Suspend;
 use crate::backend::{
     CacheGrant, CreateAction, Created, FileInformation, OpenId, Reply, StreamEntry, VolumeInformation,
     WideString,
@@ -43,7 +43,7 @@ fn allocation_told(file: &Attributes, end_of_file: u64, allocation_bytes: u64) -
 }
 
 /// Returns the information of an open's file.
-pub fn of_open(fs: &mut FileSystem, opens: &Opens, id: OpenId) -> Result<FileInformation, Halt> {
+pub fn of_open(fs: &mut FileSystem, opens: &Opens, id: OpenId) -> Result<FileInformation, Suspend> {
     let open = opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
     let stream = open.stream;
     let attributes = fs.attributes(stream.file)?;
@@ -92,12 +92,12 @@ pub fn describe(
     }
 }
 
-pub fn query(fs: &mut FileSystem, opens: &mut Opens, id: OpenId) -> Result<Reply, Halt> {
+pub fn query(fs: &mut FileSystem, opens: &mut Opens, id: OpenId) -> Result<Reply, Suspend> {
     opens.open_for(id, 0)?;
     Ok(Reply::Information(Box::new(of_open(fs, opens, id)?)))
 }
 
-pub fn query_streams(fs: &mut FileSystem, opens: &mut Opens, id: OpenId) -> Result<Reply, Halt> {
+pub fn query_streams(fs: &mut FileSystem, opens: &mut Opens, id: OpenId) -> Result<Reply, Suspend> {
     let file = opens.open_for(id, 0)?.stream.file;
     let attributes = fs.attributes(file)?;
     let streams = fs.streams(file)?;
@@ -114,12 +114,16 @@ pub fn query_streams(fs: &mut FileSystem, opens: &mut Opens, id: OpenId) -> Resu
     Ok(Reply::Streams(streams.into_iter().map(entry).collect()))
 }
 
-pub fn query_extended_attributes(fs: &mut FileSystem, opens: &mut Opens, id: OpenId) -> Result<Reply, Halt> {
+pub fn query_extended_attributes(
+    fs: &mut FileSystem,
+    opens: &mut Opens,
+    id: OpenId,
+) -> Result<Reply, Suspend> {
     let file = opens.open_for(id, rights::READ_EA)?.stream.file;
     Ok(Reply::ExtendedAttributes(fs.extended_attributes(file)?))
 }
 
-pub fn query_volume(parts: &mut Parts<'_>, id: OpenId) -> Result<Reply, Halt> {
+pub fn query_volume(parts: &mut Parts<'_>, id: OpenId) -> Result<Reply, Suspend> {
     let user = parts.opens.open_for(id, 0)?.token.user.clone();
     let figures = parts.fs.statistics();
     let (quotas, is_counting_quotas) = parts.fs.quota_settings();

@@ -1,9 +1,9 @@
 //! Properties that files inherit with their names from those that had the names a moment ago
 //! ([`super::tunnel`]).
 
-use super::halt::Halt;
 use super::open::LinkName;
 use super::parts::Parts;
+use super::suspend::Suspend;
 use super::tunnel::Removed;
 use crate::fs::{AttributeChange, FileId, FsError, names_equal};
 use types::FileTime;
@@ -17,7 +17,7 @@ pub fn keep(parts: &mut Parts<'_>, link: &LinkName, created: FileTime) {
 
 /// Finds the time of creation that a file inherits which is about to take the free name of `link`; if that is the short form of a name that
 /// was removed, `link` gets the whole one. [`inherit`] follows once the file has the name.
-pub fn find(parts: &mut Parts<'_>, link: &mut LinkName) -> Result<Option<FileTime>, Halt> {
+pub fn find(parts: &mut Parts<'_>, link: &mut LinkName) -> Result<Option<FileTime>, Suspend> {
     let now = parts.agenda.clock.now();
     let Some(removed) = parts.tunnel.find(link.parent, &link.name, now) else { return Ok(None) };
     let (whole, created) = (removed.link.name.clone(), removed.created);

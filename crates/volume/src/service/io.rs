@@ -2,12 +2,12 @@
 //!
 //! A read or a write finds its open, checks rights and locks, and hands down. It allocates nothing of its own and touches no path.
 
-use super::halt::{Halt, Outcome, status_of};
 use super::locks::Obstacle;
 use super::open_record::FixedTimes;
 use super::parts::Parts;
 use super::quotas;
-use super::shown::cut_down;
+use super::reply_caching::cut_down;
+use super::suspend::{Outcome, Suspend, status_of};
 use super::tasks::Work;
 use super::transfers::InFlight;
 use crate::backend::{ByteRange, OpenId, Operation, OperationId, Reply};
@@ -86,12 +86,12 @@ pub fn write_or_wait(
     data: Payload,
     write_through: bool,
 ) {
-    let Some((request, halt)) = write(parts, operation, id, offset, data, write_through) else { return };
-    match halt {
-        Halt::Break(_) if parts.agenda.tasks.is_full() => {
+    let Some((request, suspend)) = write(parts, operation, id, offset, data, write_through) else { return };
+    match suspend {
+        Suspend::Break(_) if parts.agenda.tasks.is_full() => {
             parts.agenda.events.done(operation, Err(NtStatus::INSUFFICIENT_RESOURCES));
         }
-        Halt::Break(file) => {
+        Suspend::Break(file) => {
             let wait = parts.agenda.tasks.wait_for_caching(file);
             parts.agenda.park(operation, Some(Work::Request(request)), wait, false);
         }
@@ -107,7 +107,7 @@ fn write(
     offset: u64,
     data: Payload,
     write_through: bool,
-) -> Option<(Operation, Halt)> {
+) -> Option<(Operation, Suspend)> {
     let len_bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
     let checked = check_write(parts, id, offset, u64::from(len_bytes)).and_then(|(stream, offset)| {
         check_end(parts, stream, offset + u64::from(len_bytes))?;
@@ -115,13 +115,13 @@ fn write(
     });
     let (stream, offset) = match checked {
         Ok(found) => found,
-        Err(Halt::Status(status)) => {
+        Err(Suspend::Status(status)) => {
             parts.agenda.events.done(operation, Err(status));
             return None;
         }
-        Err(halt) => {
+        Err(suspend) => {
             let write = Operation::Write { open: id, offset, data, write_through, unbuffered: false };
-            return Some((write, halt));
+            return Some((write, suspend));
         }
     };
     if len_bytes == 0 {
@@ -145,7 +145,7 @@ pub fn check_write(
     id: OpenId,
     offset: u64,
     len_bytes: u64,
-) -> Result<(StreamId, u64), Halt> {
+) -> Result<(StreamId, u64), Suspend> {
     let open = parts.opens.get_mut(id).ok_or(NtStatus::FILE_CLOSED)?;
     if open.directory {
         return Err(NtStatus::INVALID_DEVICE_REQUEST.into());
@@ -178,7 +178,7 @@ pub fn check_write(
 
 /// Checks that the volume could ever hold a stream that ends there without holes, or that it has holes.
 #[inline]
-pub fn check_end(parts: &mut Parts<'_>, stream: StreamId, end: u64) -> Result<(), Halt> {
+pub fn check_end(parts: &mut Parts<'_>, stream: StreamId, end: u64) -> Result<(), Suspend> {
     if end <= parts.fs.capacity_bytes() || parts.fs.has_room_for(stream, end)? {
         return Ok(());
     }
@@ -186,7 +186,7 @@ pub fn check_end(parts: &mut Parts<'_>, stream: StreamId, end: u64) -> Result<()
 }
 
 /// Checks that others let an open write a range of its stream.
-fn check_range(parts: &Parts<'_>, id: OpenId, stream: StreamId, range: ByteRange) -> Result<(), Halt> {
+fn check_range(parts: &Parts<'_>, id: OpenId, stream: StreamId, range: ByteRange) -> Result<(), Suspend> {
     let mut checked = parts.locks.check_io(id, stream, range, true);
     if checked == Err(Obstacle::WriterAway) && !is_writer_elsewhere(parts, id, stream) {
         checked = parts.locks.check_locked(id, stream, range);
@@ -194,7 +194,7 @@ fn check_range(parts: &Parts<'_>, id: OpenId, stream: StreamId, range: ByteRange
     match checked {
         Ok(()) => Ok(()),
         Err(Obstacle::Locked) => Err(NtStatus::FILE_LOCK_CONFLICT.into()),
-        Err(Obstacle::WriterAway) => Err(Halt::Break(stream.file)),
+        Err(Obstacle::WriterAway) => Err(Suspend::Break(stream.file)),
     }
 }
 
@@ -205,7 +205,7 @@ fn is_writer_elsewhere(parts: &Parts<'_>, id: OpenId, stream: StreamId) -> bool 
 }
 
 /// Checks that nobody is away who may have written to the stream of an open, and would write that again.
-pub fn check_writers(parts: &Parts<'_>, id: OpenId, stream: StreamId) -> Result<(), Halt> {
+pub fn check_writers(parts: &Parts<'_>, id: OpenId, stream: StreamId) -> Result<(), Suspend> {
     check_range(parts, id, stream, ByteRange { offset: 0, len_bytes: 0 })
 }
 
@@ -224,7 +224,7 @@ pub fn finish_write(
     parts.agenda.events.done(operation, result);
 }
 
-pub fn flush(parts: &mut Parts<'_>, operation: OperationId, id: OpenId) -> Result<Outcome, Halt> {
+pub fn flush(parts: &mut Parts<'_>, operation: OperationId, id: OpenId) -> Result<Outcome, Suspend> {
     let open = parts.opens.open_for(id, 0)?;
     let writes = rights::WRITE_DATA | rights::APPEND_DATA;
     if open.access & writes == 0 {

@@ -2,11 +2,11 @@
 
 use super::agenda::Agenda;
 use super::caching::Caching;
-use super::halt::{Halt, Outcome};
 use super::intervals::Interval;
 use super::open::Open;
 use super::opens::Opens;
 use super::range_locks::{self, LockSequences, LocksTaken, RangeLocks};
+use super::suspend::{Outcome, Suspend};
 use super::tasks::Wait;
 use super::waiting_locks::{WaitingLock, WaitingLocks};
 use crate::backend::{AccessToken, ByteRange, LockElement, OpenId, OperationId, Reply, SessionId};
@@ -171,7 +171,7 @@ impl Locks {
     }
 
     /// Takes locks or gives them up, as the request says.
-    pub fn lock(&mut self, request: &LockRequest<'_>, around: &mut Around<'_>) -> Result<Outcome, Halt> {
+    pub fn lock(&mut self, request: &LockRequest<'_>, around: &mut Around<'_>) -> Result<Outcome, Suspend> {
         let LockRequest { operation, open: id, elements, sequence } = *request;
         let open = around.opens.open_for(id, 0)?;
         if open.directory {
@@ -247,7 +247,7 @@ impl Locks {
         request: &LockRequest<'_>,
         owner: &LockOwner,
         around: &mut Around<'_>,
-    ) -> Result<Outcome, Halt> {
+    ) -> Result<Outcome, Suspend> {
         let stream = owner.stream;
         let mut freed = Vec::new();
         let mut result = Ok(());

@@ -4,13 +4,13 @@ use super::close;
 use super::durable::is_persistent;
 use super::establish::{Opening, lease_name, parent_lease, settable};
 use super::grant::{self, Effect, Grant};
-use super::halt::{Halt, ea_status};
 use super::inheritance;
 use super::notify;
 use super::open::LinkName;
 use super::options;
 use super::parts::Parts;
 use super::path::ParsedPath;
+use super::suspend::{Suspend, ea_status};
 use super::tasks::Attempt;
 use super::walk::Target;
 use crate::backend::{Create, CreateAction, Disposition, Privileges};
@@ -53,7 +53,7 @@ impl<'a> Making<'a> {
     }
 
     /// Makes the file, or continues with the one that an earlier try made.
-    pub fn run(mut self, parts: &mut Parts<'_>, attempt: &mut Attempt) -> Result<Opening, Halt> {
+    pub fn run(mut self, parts: &mut Parts<'_>, attempt: &mut Attempt) -> Result<Opening, Suspend> {
         let parent = parts.fs.attributes(self.link.parent)?;
         let parent_descriptor = parts.descriptor(&parent)?;
         let file = match attempt.made {
@@ -71,7 +71,7 @@ impl<'a> Making<'a> {
         };
         let stream = match self.fill(parts, file) {
             // The client is told that nothing was made: its name is free, and nothing is charged for it.
-            Err(Halt::Status(status)) if !Planted::RefusedCreateStays.is_planted() => {
+            Err(Suspend::Status(status)) if !Planted::RefusedCreateStays.is_planted() => {
                 close::remove_link(parts, file, &self.link, self.directory, None)?;
                 parts.replays.finish(attempt, parts.agenda);
                 (attempt.made, attempt.made_link) = (None, None);
@@ -90,7 +90,7 @@ impl<'a> Making<'a> {
     }
 
     /// Gives a new file all that the create asks for beside its name.
-    fn fill(&self, parts: &mut Parts<'_>, file: FileId) -> Result<StreamId, Halt> {
+    fn fill(&self, parts: &mut Parts<'_>, file: FileId) -> Result<StreamId, Suspend> {
         let stream = match self.parsed.stream {
             Some(name) => make_stream(parts, file, name, &self.target)?,
             None => StreamId::unnamed(file),
@@ -105,7 +105,7 @@ impl<'a> Making<'a> {
     }
 
     /// Checks that the caller may make an entry in the directory.
-    fn check(&self, parts: &mut Parts<'_>, parent_descriptor: &SecurityDescriptor) -> Result<(), Halt> {
+    fn check(&self, parts: &mut Parts<'_>, parent_descriptor: &SecurityDescriptor) -> Result<(), Suspend> {
         let (create, token) = (self.create, &self.create.caller.token);
         if parts.opens.is_deleting(self.link.parent) {
             return Err(NtStatus::DELETE_PENDING.into());
@@ -132,7 +132,7 @@ impl<'a> Making<'a> {
         &mut self,
         parts: &mut Parts<'_>,
         parent_descriptor: &SecurityDescriptor,
-    ) -> Result<FileId, Halt> {
+    ) -> Result<FileId, Suspend> {
         let inherited = if self.directory { None } else { inheritance::find(parts, &mut self.link)? };
         self.target.link = Some(self.link.clone());
         check_extended_attributes(&self.create.extended_attributes).map_err(ea_status)?;
@@ -175,7 +175,7 @@ pub fn make_stream(
     file: FileId,
     name: &[u16],
     target: &Target,
-) -> Result<StreamId, Halt> {
+) -> Result<StreamId, Suspend> {
     let now = parts.time();
     let stream = match parts.fs.create_stream(file, name, now) {
         Ok(stream) => stream,
@@ -193,7 +193,7 @@ pub fn allocate(
     create: &Create,
     stream: StreamId,
     directory: bool,
-) -> Result<(), Halt> {
+) -> Result<(), Suspend> {
     if let Some(bytes) = create.allocation_bytes
         && bytes > 0
         && !directory

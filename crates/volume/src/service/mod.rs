@@ -48,7 +48,6 @@ mod establish;
 mod events;
 mod file_opens;
 mod grant;
-mod halt;
 mod information;
 mod inheritance;
 mod intervals;
@@ -69,26 +68,27 @@ mod parts;
 mod party;
 mod path;
 mod perform;
+mod persist_opens;
 mod propagation;
 mod quotas;
 mod range_locks;
 mod ready;
 mod reclaims;
 mod records;
+mod recover_opens;
 mod rename;
 mod rename_stream;
 mod replays;
-mod restoring;
+mod reply_caching;
 mod review;
 mod roots;
 mod run;
 mod security;
 mod sessions;
 mod set_information;
-mod settling;
 mod share;
 mod short_names;
-mod shown;
+mod suspend;
 mod tasks;
 mod timers;
 mod transfers;
@@ -114,8 +114,8 @@ use notify::Watches;
 use opens::Opens;
 use parts::{DurableTimeouts, Parts};
 use reclaims::Reclaims;
+use recover_opens::RecoverOpens;
 use replays::Replays;
-use restoring::Restoring;
 use short_names::ShortNames;
 use std::time::Duration;
 use timers::Timer;
@@ -187,7 +187,7 @@ pub struct Service {
     /// The file layer's events, kept for its memory.
     fs_events: Vec<FsEvent>,
     /// The opens that outlived the last start, until they are there.
-    restoring: Option<Restoring>,
+    recover_opens: Option<RecoverOpens>,
     failed: Option<FsError>,
 }
 
@@ -223,7 +223,7 @@ impl Service {
                 max: config.durable_timeout_max,
             },
             fs_events: Vec::new(),
-            restoring: None,
+            recover_opens: None,
             failed: None,
         }
     }
@@ -304,10 +304,10 @@ impl Service {
             match event {
                 FsEvent::Opened => {
                     self.opens.set_incarnation(self.fs.incarnation());
-                    self.restoring = Some(Restoring::default());
+                    self.recover_opens = Some(RecoverOpens::default());
                 }
                 FsEvent::Failed(error) => {
-                    self.agenda.tasks.fail(halt::status_of(&error));
+                    self.agenda.tasks.fail(suspend::status_of(&error));
                     self.failed = Some(error);
                     self.agenda.tasks.retry_misses();
                 }
@@ -318,26 +318,26 @@ impl Service {
             }
         }
         self.fs_events = events;
-        settling::settle_some(&mut self.parts());
+        persist_opens::settle_some(&mut self.parts());
     }
 
     /// Restores the opens that outlived the last start, some of them in each poll. Then operations run.
     fn restore(&mut self) {
-        let Some(mut restoring) = self.restoring.take() else { return };
-        match restoring.step(&mut self.parts()) {
+        let Some(mut recover_opens) = self.recover_opens.take() else { return };
+        match recover_opens.step(&mut self.parts()) {
             Ok(true) => {
                 self.agenda.is_open = true;
                 self.agenda.tasks.retry_misses();
             }
-            Ok(false) | Err(FsError::Miss) => self.restoring = Some(restoring),
+            Ok(false) | Err(FsError::Miss) => self.recover_opens = Some(recover_opens),
             Err(FsError::Unavailable) => {
-                self.restoring = Some(restoring);
+                self.recover_opens = Some(recover_opens);
                 let at = self.agenda.clock.now().after(RESTORE_PAUSE);
                 self.agenda.timers.set(at, Timer::Restore);
             }
             Err(FsError::Corrupt { what, .. }) => self.fs.refuse_open_state(what),
             Err(error) => {
-                self.agenda.tasks.fail(halt::status_of(&error));
+                self.agenda.tasks.fail(suspend::status_of(&error));
                 self.failed = Some(error);
             }
         }
@@ -439,7 +439,8 @@ impl Backend for Service {
 
     fn next_timeout(&self) -> Option<Monotonic> {
         let is_due = self.agenda.is_open && self.agenda.tasks.is_due();
-        if is_due || self.watches.has_ready() || self.restoring.as_ref().is_some_and(Restoring::is_due) {
+        if is_due || self.watches.has_ready() || self.recover_opens.as_ref().is_some_and(RecoverOpens::is_due)
+        {
             return Some(self.agenda.clock.now());
         }
         match (self.agenda.timers.next(), self.fs.next_timeout()) {

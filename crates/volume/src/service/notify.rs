@@ -8,9 +8,9 @@
 //! path, for any number of watches, and reports the steps it took. Never touches files.
 
 use super::agenda::Agenda;
-use super::halt::{Halt, Outcome};
 use super::opens::Opens;
 use super::path;
+use super::suspend::{Outcome, Suspend};
 use super::tasks::Wait;
 use super::turn::OPERATION_STEPS;
 use crate::backend::{OpenId, OperationId, Reply, WideString};
@@ -140,7 +140,7 @@ impl Watches {
         request: NotifyRequest,
         opens: &mut Opens,
         agenda: &mut Agenda,
-    ) -> Result<Outcome, Halt> {
+    ) -> Result<Outcome, Suspend> {
         let NotifyRequest { operation, open: id, filter, tree, bytes_max } = request;
         opens.open_to_list(id)?;
         let open = opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;

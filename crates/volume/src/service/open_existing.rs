@@ -5,7 +5,6 @@ use super::caching::{BreakRequest, disturbs};
 use super::durable::replace_instance;
 use super::establish::{Opening, lease_name, parent_lease, settable};
 use super::grant::{self, Effect};
-use super::halt::{Halt, ea_status};
 use super::make_file::{allocate, make_stream};
 use super::notify;
 use super::opens::Opens;
@@ -14,6 +13,7 @@ use super::parts::Parts;
 use super::path::ParsedPath;
 use super::quotas;
 use super::share::ShareMode;
+use super::suspend::{Suspend, ea_status};
 use super::tasks::Attempt;
 use super::walk::Target;
 use crate::backend::{Create, CreateAction, Disposition, LeaseState};
@@ -61,7 +61,7 @@ impl Plan {
 
 impl Existing<'_> {
     /// Checks everything, waits for others if it has to, and then changes the file as the disposition says.
-    pub fn run(&self, parts: &mut Parts<'_>, attempt: &Attempt) -> Result<Opening, Halt> {
+    pub fn run(&self, parts: &mut Parts<'_>, attempt: &Attempt) -> Result<Opening, Suspend> {
         let plan = self.plan(parts)?;
         let access = self.check_access(parts, plan)?;
         self.agree_with_others(parts, attempt, plan, access)?;
@@ -93,7 +93,7 @@ impl Existing<'_> {
     }
 
     /// Finds the stream, and checks that what is asked for fits what is there.
-    fn plan(&self, parts: &mut Parts<'_>) -> Result<Plan, Halt> {
+    fn plan(&self, parts: &mut Parts<'_>) -> Result<Plan, Suspend> {
         let (create, file) = (self.create, self.file.file);
         let stream = match self.parsed.stream {
             None => Some(StreamId::unnamed(file)),
@@ -119,7 +119,7 @@ impl Existing<'_> {
     }
 
     /// Returns the rights of the open.
-    fn check_access(&self, parts: &mut Parts<'_>, plan: Plan) -> Result<u32, Halt> {
+    fn check_access(&self, parts: &mut Parts<'_>, plan: Plan) -> Result<u32, Suspend> {
         let (create, file) = (self.create, &self.file);
         let parent = self.target.own_link().map(|link| link.parent);
         let mut access = access::granted(parts, create, file, parent, plan.effect())?;
@@ -171,7 +171,7 @@ impl Existing<'_> {
         attempt: &Attempt,
         plan: Plan,
         access: u32,
-    ) -> Result<(), Halt> {
+    ) -> Result<(), Suspend> {
         let (create, file) = (self.create, self.file.file);
         let lease = lease_name(create);
         if let Some(name) = lease {
@@ -202,7 +202,7 @@ impl Existing<'_> {
             wait_for_breaking: attempt.again,
         })?;
         if waits {
-            return Err(Halt::Break(file));
+            return Err(Suspend::Break(file));
         }
         match violation {
             // The other open's client may come back for it (MS-SMB2 3.3.5.9).
@@ -212,11 +212,11 @@ impl Existing<'_> {
         }
     }
 
-    fn make_stream(&self, parts: &mut Parts<'_>, access: u32) -> Result<Opening, Halt> {
+    fn make_stream(&self, parts: &mut Parts<'_>, access: u32) -> Result<Opening, Suspend> {
         let name = self.parsed.stream.ok_or(NtStatus::INTERNAL_ERROR)?;
         let stream = make_stream(parts, self.file.file, name, self.target)?;
         if let Err(refused) = allocate(parts, self.create, stream, false) {
-            if matches!(refused, Halt::Status(_)) {
+            if matches!(refused, Suspend::Status(_)) {
                 let now = parts.time();
                 parts.fs.unlink_stream(stream, now)?;
                 parts.reclaims.add_stream(stream);
@@ -234,7 +234,7 @@ impl Existing<'_> {
     }
 
     /// Empties what is there. If something is missing, all of it is done again.
-    fn overwrite(&self, parts: &mut Parts<'_>, stream: StreamId) -> Result<(), Halt> {
+    fn overwrite(&self, parts: &mut Parts<'_>, stream: StreamId) -> Result<(), Suspend> {
         let (create, target, file) = (self.create, self.target, &self.file);
         let now = parts.time();
         if stream.index != 0 {
@@ -249,7 +249,7 @@ impl Existing<'_> {
         for old in parts.fs.streams(file.file)? {
             if old.stream.index != 0 && !parts.opens.is_open(old.stream) {
                 if parts.agenda.turn.is_spent() {
-                    return Err(Halt::Yield);
+                    return Err(Suspend::Yield);
                 }
                 parts.fs.unlink_stream(old.stream, now)?;
                 parts.reclaims.add_stream(old.stream);

@@ -4,7 +4,6 @@ use super::agenda::Agenda;
 use super::caching::{BreakRequest, Caching};
 use super::descriptors::Descriptors;
 use super::file_opens::Doomed;
-use super::halt::Halt;
 use super::locks::{self, Locks};
 use super::notify::{self, Watches};
 use super::open::ParentLease;
@@ -12,6 +11,7 @@ use super::opens::Opens;
 use super::reclaims::Reclaims;
 use super::replays::Replays;
 use super::short_names::ShortNames;
+use super::suspend::Suspend;
 use super::transfers::Transfers;
 use super::tunnel::Tunnel;
 use crate::backend::{AccessToken, OpenId};
@@ -54,12 +54,12 @@ impl Parts<'_> {
     }
 
     /// Returns the descriptor of a file.
-    pub fn descriptor(&mut self, attributes: &Attributes) -> Result<Rc<SecurityDescriptor>, Halt> {
+    pub fn descriptor(&mut self, attributes: &Attributes) -> Result<Rc<SecurityDescriptor>, Suspend> {
         self.descriptors.of(self.fs, &mut self.agenda.turn, attributes)
     }
 
     /// Returns the rights on an entry that come from the rights on its directory; none if it has no directory.
-    pub fn parent_grants(&mut self, parent: Option<FileId>, token: &AccessToken) -> Result<u32, Halt> {
+    pub fn parent_grants(&mut self, parent: Option<FileId>, token: &AccessToken) -> Result<u32, Suspend> {
         let Some(parent) = parent else { return Ok(0) };
         self.descriptors.parent_grants(self.fs, &mut self.agenda.turn, parent, token)
     }
@@ -70,13 +70,17 @@ impl Parts<'_> {
     }
 
     /// Asks holders to give up caching. Returns whether that has to be waited for.
-    pub fn ask(&mut self, request: &BreakRequest) -> Result<bool, Halt> {
+    pub fn ask(&mut self, request: &BreakRequest) -> Result<bool, Suspend> {
         self.caching.ask(self.opens, self.agenda, request)
     }
 
     /// Asks others to give up handles on an open's file that they keep open for nobody, and waits for that.
-    pub fn break_handles(&mut self, id: OpenId, file: FileId) -> Result<(), Halt> {
-        if self.caching.break_handles(self.opens, self.agenda, id)? { Err(Halt::Break(file)) } else { Ok(()) }
+    pub fn break_handles(&mut self, id: OpenId, file: FileId) -> Result<(), Suspend> {
+        if self.caching.break_handles(self.opens, self.agenda, id)? {
+            Err(Suspend::Break(file))
+        } else {
+            Ok(())
+        }
     }
 
     /// Breaks others' caching after an open has changed data.

@@ -7,7 +7,6 @@ use super::create::create;
 use super::directory::{DirectoryRequest, Sources, query_directory};
 use super::durable::reconnect;
 use super::grant;
-use super::halt::{Halt, Outcome};
 use super::information;
 use super::io;
 use super::locks::LockRequest;
@@ -18,13 +17,14 @@ use super::quotas::{query_quotas, set_quotas};
 use super::security::{query_security, set_security};
 use super::sessions::{abandon, end_session};
 use super::set_information::set_information;
+use super::suspend::{Outcome, Suspend};
 use super::tasks::Work;
 use super::walk::open_root;
 use crate::backend::{LockElement, OpenId, Operation, OperationId, Reply};
 use types::NtStatus;
 
 /// Tries an operation from its beginning.
-pub fn perform(parts: &mut Parts<'_>, operation: OperationId, work: &mut Work) -> Result<Outcome, Halt> {
+pub fn perform(parts: &mut Parts<'_>, operation: OperationId, work: &mut Work) -> Result<Outcome, Suspend> {
     let request = match work {
         Work::Create(request, attempt) => return create(parts, request, attempt),
         Work::CloseQuietly(open) => return close(parts, operation, *open, false),
@@ -78,7 +78,7 @@ pub fn perform(parts: &mut Parts<'_>, operation: OperationId, work: &mut Work) -
 }
 
 /// Carries out an operation that is answered at once.
-fn answer(parts: &mut Parts<'_>, request: &mut Operation) -> Result<Reply, Halt> {
+fn answer(parts: &mut Parts<'_>, request: &mut Operation) -> Result<Reply, Suspend> {
     match request {
         Operation::OpenRoot { path } => open_root(parts.fs, parts.names, parts.opens, path),
         Operation::Reconnect(request) => reconnect(parts, request),
@@ -139,7 +139,7 @@ fn check_grant(opens: &Opens, operation: &Operation) -> Result<(), NtStatus> {
 }
 
 /// Checks that locks of an open that outlives the server can be recorded.
-fn ready_to_lock(parts: &mut Parts<'_>, id: OpenId, elements: &[LockElement]) -> Result<(), Halt> {
+fn ready_to_lock(parts: &mut Parts<'_>, id: OpenId, elements: &[LockElement]) -> Result<(), Suspend> {
     if parts.opens.get(id).is_none_or(|open| !open.persistent) {
         return Ok(());
     }
@@ -150,7 +150,7 @@ fn ready_to_lock(parts: &mut Parts<'_>, id: OpenId, elements: &[LockElement]) ->
     Ok(())
 }
 
-fn force_close(parts: &mut Parts<'_>, id: OpenId) -> Result<Reply, Halt> {
+fn force_close(parts: &mut Parts<'_>, id: OpenId) -> Result<Reply, Suspend> {
     parts.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
     parts.opens.revoke(id, parts.agenda);
     Ok(Reply::Done)

@@ -4,10 +4,10 @@
 //! file changes in one transaction. A propagation that was cut off is begun again from the top, and ends where one alone would have.
 
 use super::Service;
-use super::halt::Halt;
 use super::notify;
 use super::parts::Parts;
 use super::run;
+use super::suspend::Suspend;
 use super::turn::ENTRY_STEPS;
 use crate::backend::{ShareRoot, WideString};
 use crate::fs::{Entry, FileId};
@@ -89,7 +89,7 @@ impl Propagation {
         &self.report
     }
 
-    fn walk(&mut self, parts: &mut Parts<'_>) -> Result<PropagationStep, Halt> {
+    fn walk(&mut self, parts: &mut Parts<'_>) -> Result<PropagationStep, Suspend> {
         if let Some(top) = self.top {
             self.path = parts.fs.path(top)?.to_vec();
             self.top = None;
@@ -101,10 +101,10 @@ impl Propagation {
             let directory = level.directory;
             self.path.truncate(level.path_units);
             let batch = parts.fs.list(directory, level.after.as_deref(), BATCH);
-            let batch = match batch.map_err(Halt::from) {
+            let batch = match batch.map_err(Suspend::from) {
                 Ok(batch) => batch,
-                Err(halt) => {
-                    self.pass_over(None, halt)?;
+                Err(suspend) => {
+                    self.pass_over(None, suspend)?;
                     self.levels.pop();
                     continue;
                 }
@@ -118,8 +118,8 @@ impl Propagation {
                 parts.spend_metadata();
                 let descend = match result {
                     Ok(descend) => descend,
-                    Err(halt) => {
-                        self.pass_over(Some(&entry), halt)?;
+                    Err(suspend) => {
+                        self.pass_over(Some(&entry), suspend)?;
                         false
                     }
                 };
@@ -146,7 +146,7 @@ impl Propagation {
     }
 
     /// Gives an entry what it inherits; whether to continue below it.
-    fn visit(&mut self, parts: &mut Parts<'_>, directory: FileId, entry: &Entry) -> Result<bool, Halt> {
+    fn visit(&mut self, parts: &mut Parts<'_>, directory: FileId, entry: &Entry) -> Result<bool, Suspend> {
         let of_parent = parts.fs.attributes(directory)?;
         let parent = parts.descriptor(&of_parent)?;
         let attributes = parts.fs.attributes(entry.file)?;
@@ -188,10 +188,10 @@ impl Propagation {
     ///
     /// # Errors
     /// The halt itself if it concerns more than this file.
-    fn pass_over(&mut self, entry: Option<&Entry>, halt: Halt) -> Result<(), Halt> {
-        match halt {
-            Halt::Status(NtStatus::OBJECT_NAME_NOT_FOUND) => Ok(()),
-            Halt::Status(
+    fn pass_over(&mut self, entry: Option<&Entry>, suspend: Suspend) -> Result<(), Suspend> {
+        match suspend {
+            Suspend::Status(NtStatus::OBJECT_NAME_NOT_FOUND) => Ok(()),
+            Suspend::Status(
                 status @ (NtStatus::DATA_ERROR
                 | NtStatus::INVALID_ACL
                 | NtStatus::INVALID_PARAMETER
@@ -204,7 +204,7 @@ impl Propagation {
                 }
                 Ok(())
             }
-            halt => Err(halt),
+            suspend => Err(suspend),
         }
     }
 }
@@ -224,10 +224,12 @@ impl Service {
         run::run_ready(&mut parts);
         match result {
             Ok(step) => Ok(step),
-            Err(Halt::Miss | Halt::Yield) => Ok(PropagationStep::Waits),
-            Err(Halt::Status(status)) => Err(status),
+            Err(Suspend::Miss | Suspend::Yield) => Ok(PropagationStep::Waits),
+            Err(Suspend::Status(status)) => Err(status),
             // No open of another is in the way of a change of a descriptor, and no reparse point is followed.
-            Err(Halt::Break(_) | Halt::Closing(_) | Halt::Symlink { .. }) => Err(NtStatus::INTERNAL_ERROR),
+            Err(Suspend::Break(_) | Suspend::Closing(_) | Suspend::Symlink { .. }) => {
+                Err(NtStatus::INTERNAL_ERROR)
+            }
         }
     }
 }

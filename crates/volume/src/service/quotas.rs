@@ -1,7 +1,7 @@
 //! Queries and changes of quotas (MS-FSA 2.1.5.21, 2.1.5.23): administrators see and change all, everyone else sees the own one.
 
-use super::halt::Halt;
 use super::parts::Parts;
+use super::suspend::Suspend;
 use crate::backend::{AccessToken, OpenId, QuotaChange, QuotaLimits, QuotaQuery, QuotaUser, Reply};
 use crate::fs::{Attributes, QuotaMode};
 use crate::security::holds_sid;
@@ -26,7 +26,7 @@ pub fn may_write_streams(
     parts: &mut Parts<'_>,
     directory: &Attributes,
     token: &AccessToken,
-) -> Result<bool, Halt> {
+) -> Result<bool, Suspend> {
     if parts.fs.quota_settings().0.mode != QuotaMode::Enforce || may_manage(token) {
         return Ok(true);
     }
@@ -37,7 +37,7 @@ pub fn may_write_streams(
 ///
 /// # Errors
 /// ACCESS_DENIED, and those of [`may_write_streams`].
-pub fn demand_stream(parts: &mut Parts<'_>, id: OpenId) -> Result<(), Halt> {
+pub fn demand_stream(parts: &mut Parts<'_>, id: OpenId) -> Result<(), Suspend> {
     let open = parts.opens.open_for(id, 0)?;
     if open.stream.index == 0 || parts.fs.quota_settings().0.mode != QuotaMode::Enforce {
         return Ok(());
@@ -52,7 +52,7 @@ pub fn demand_stream(parts: &mut Parts<'_>, id: OpenId) -> Result<(), Halt> {
 
 /// # Errors
 /// ACCESS_DENIED to a user who asks for another one's quota.
-pub fn query_quotas(parts: &mut Parts<'_>, id: OpenId, query: &QuotaQuery) -> Result<Reply, Halt> {
+pub fn query_quotas(parts: &mut Parts<'_>, id: OpenId, query: &QuotaQuery) -> Result<Reply, Suspend> {
     let token = parts.opens.open_for(id, 0)?.token.clone();
     let all = may_manage(&token);
     let found: Vec<QuotaUser> = match query {
@@ -73,7 +73,7 @@ pub fn query_quotas(parts: &mut Parts<'_>, id: OpenId, query: &QuotaQuery) -> Re
 
 /// # Errors
 /// ACCESS_DENIED to all but administrators.
-pub fn set_quotas(parts: &mut Parts<'_>, id: OpenId, change: &mut QuotaChange) -> Result<Reply, Halt> {
+pub fn set_quotas(parts: &mut Parts<'_>, id: OpenId, change: &mut QuotaChange) -> Result<Reply, Suspend> {
     if !may_manage(&parts.opens.open_for(id, 0)?.token) {
         return Err(NtStatus::ACCESS_DENIED.into());
     }
@@ -91,7 +91,7 @@ pub fn set_quotas(parts: &mut Parts<'_>, id: OpenId, change: &mut QuotaChange) -
     Ok(Reply::Done)
 }
 
-fn set_limits(parts: &mut Parts<'_>, user: &Sid, limits: Option<QuotaLimits>) -> Result<(), Halt> {
+fn set_limits(parts: &mut Parts<'_>, user: &Sid, limits: Option<QuotaLimits>) -> Result<(), Suspend> {
     let now = parts.time();
     parts.agenda.turn.spend(CHANGE_STEPS);
     Ok(parts.fs.set_quota_limits(user, limits, now)?)

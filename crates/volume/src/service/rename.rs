@@ -1,7 +1,6 @@
 //! Renames of files and directories, and hard links (MS-FSA 2.1.5.15.11, 2.1.5.15.6).
 
 use super::caching::BreakRequest;
-use super::halt::Halt;
 use super::inheritance;
 use super::notify;
 use super::open::{LinkName, places_of};
@@ -10,6 +9,7 @@ use super::path;
 use super::rename_stream::rename_stream;
 use super::roots::SeenRoots;
 use super::share::{SHARE_READ, SHARE_WRITE, ShareMode};
+use super::suspend::Suspend;
 use super::walk::{Target, walk};
 use crate::backend::{LeaseState, OpenId, WideString};
 use crate::fs::{FileId, FsError, StreamId, Unlinked, names_equal};
@@ -42,7 +42,7 @@ impl<'a> Renaming<'a> {
         Self { open, to, replace }
     }
 
-    pub fn run(&self, parts: &mut Parts<'_>) -> Result<(), Halt> {
+    pub fn run(&self, parts: &mut Parts<'_>) -> Result<(), Suspend> {
         let open = parts.opens.open_for(self.open, rights::DELETE)?;
         if open.stream.index != 0 || self.to.first() == Some(&u16::from(b':')) {
             return rename_stream(parts, self.open, self.to, self.replace);
@@ -72,7 +72,7 @@ impl<'a> Renaming<'a> {
         Ok(())
     }
 
-    fn plan(&self, parts: &mut Parts<'_>) -> Result<Move, Halt> {
+    fn plan(&self, parts: &mut Parts<'_>) -> Result<Move, Suspend> {
         let open = parts.opens.get(self.open).ok_or(NtStatus::FILE_CLOSED)?;
         let (file, directory, old_path) = (open.stream.file, open.directory, open.path.clone());
         let old = open.own_link().cloned().ok_or(NtStatus::INVALID_PARAMETER)?;
@@ -90,7 +90,7 @@ impl<'a> Renaming<'a> {
     }
 
     /// Checks everything, and lets others give up handles that are in the way.
-    fn check(&self, parts: &mut Parts<'_>, moved: &Move) -> Result<(), Halt> {
+    fn check(&self, parts: &mut Parts<'_>, moved: &Move) -> Result<(), Suspend> {
         if parts.opens.file(moved.file).is_some_and(|node| node.is_deleting_link(&moved.old)) {
             return Err(NtStatus::DELETE_PENDING.into());
         }
@@ -162,7 +162,7 @@ impl<'a> Linking<'a> {
         Self { open, to, replace }
     }
 
-    pub fn run(&self, parts: &mut Parts<'_>) -> Result<(), Halt> {
+    pub fn run(&self, parts: &mut Parts<'_>) -> Result<(), Suspend> {
         let open = parts.opens.open_for(self.open, 0)?;
         let (stream, directory) = (open.stream, open.directory);
         if directory || stream.index != 0 {
@@ -189,7 +189,7 @@ impl<'a> Linking<'a> {
 
 /// Finds where `to` leads, from the root through which the open was made. The name is spelled as by the client; but if that is the short
 /// name of an entry, it is that entry's own.
-fn target_of(parts: &mut Parts<'_>, id: OpenId, to: &[u16]) -> Result<(Target, LinkName), Halt> {
+fn target_of(parts: &mut Parts<'_>, id: OpenId, to: &[u16]) -> Result<(Target, LinkName), Suspend> {
     let open = parts.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
     let (root, directory) = (open.root, open.directory);
     // As at CREATE: slashes separate too, and a directory's name may end with one.
@@ -210,7 +210,7 @@ fn target_of(parts: &mut Parts<'_>, id: OpenId, to: &[u16]) -> Result<(Target, L
 }
 
 /// Checks that nothing is open below a directory: else it stays where it is.
-fn check_opens_below(parts: &mut Parts<'_>, directory: &[u16]) -> Result<(), Halt> {
+fn check_opens_below(parts: &mut Parts<'_>, directory: &[u16]) -> Result<(), Suspend> {
     parts.agenda.turn.spend(u32::try_from(parts.opens.len()).unwrap_or(u32::MAX));
     let is_below = |path: &[u16]| path::strip_directory(path, directory).is_some_and(|rest| !rest.is_empty());
     let below: Vec<OpenId> =
@@ -222,7 +222,7 @@ fn check_opens_below(parts: &mut Parts<'_>, directory: &[u16]) -> Result<(), Hal
         if parts.caching.state_of(&open.holder).contains(LeaseState::HANDLE)
             && parts.ask(&BreakRequest::of_handles(stream))?
         {
-            return Err(Halt::Break(stream.file));
+            return Err(Suspend::Break(stream.file));
         }
         refused = true;
     }
@@ -235,7 +235,7 @@ fn check_target_directory(
     id: OpenId,
     parent: FileId,
     directory: bool,
-) -> Result<(), Halt> {
+) -> Result<(), Suspend> {
     let token = parts.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?.token.clone();
     let right = if directory { rights::ADD_SUBDIRECTORY } else { rights::ADD_FILE };
     let attributes = parts.fs.attributes(parent)?;
@@ -254,7 +254,7 @@ fn check_target_directory(
 
 /// Checks that the user may give a file a further name: the file changes by it, and its owner is charged for the name. The open need not
 /// have been made for that; Linux opens a file to read its attributes before it links.
-fn check_linked(parts: &mut Parts<'_>, id: OpenId, file: FileId) -> Result<(), Halt> {
+fn check_linked(parts: &mut Parts<'_>, id: OpenId, file: FileId) -> Result<(), Suspend> {
     let token = parts.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?.token.clone();
     let attributes = parts.fs.attributes(file)?;
     let descriptor = parts.descriptor(&attributes)?;
@@ -270,7 +270,7 @@ fn check_replaced(
     target: &Target,
     replace: bool,
     directory: bool,
-) -> Result<(), Halt> {
+) -> Result<(), Suspend> {
     let Some(old) = target.file else { return Ok(()) };
     if !replace {
         return Err(NtStatus::OBJECT_NAME_COLLISION.into());
@@ -281,7 +281,7 @@ fn check_replaced(
     if parts.opens.file(old.file).is_some() {
         let handles = BreakRequest::of_handles(StreamId::unnamed(old.file));
         if parts.ask(&BreakRequest { oplocks: true, ..handles })? {
-            return Err(Halt::Break(old.file));
+            return Err(Suspend::Break(old.file));
         }
         return Err(NtStatus::ACCESS_DENIED.into());
     }

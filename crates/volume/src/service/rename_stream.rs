@@ -1,17 +1,17 @@
 //! Renames of named streams (MS-FSA 2.1.5.15.11).
 
-use super::halt::Halt;
 use super::notify;
 use super::parts::Parts;
 use super::path;
 use super::roots::SeenRoots;
+use super::suspend::Suspend;
 use crate::backend::OpenId;
 use crate::fs::FsError;
 use types::NtStatus;
 
 /// Gives the stream of an open another name. If `replace`, an empty stream of that name that nobody has
 /// open is replaced.
-pub fn rename_stream(parts: &mut Parts<'_>, id: OpenId, to: &[u16], replace: bool) -> Result<(), Halt> {
+pub fn rename_stream(parts: &mut Parts<'_>, id: OpenId, to: &[u16], replace: bool) -> Result<(), Suspend> {
     let open = parts.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
     let (stream, old_path) = (open.stream, open.path.clone());
     let base_units = old_path.iter().position(|unit| *unit == u16::from(b':')).unwrap_or(old_path.len());

@@ -2,10 +2,10 @@
 //! them.
 
 use super::agenda::Agenda;
-use super::halt::Halt;
 use super::open::{LinkName, Open};
 use super::opens::Opens;
 use super::path;
+use super::suspend::Suspend;
 use crate::backend::{Event, OpenId, ShareRoot, WideString};
 use crate::fs::{FileId, FileSystem, FsError};
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use types::NtStatus;
 ///
 /// # Errors
 /// NETWORK_NAME_DELETED once the directory is deleted.
-pub fn root_path(fs: &mut FileSystem, root: ShareRoot) -> Result<WideString, Halt> {
+pub fn root_path(fs: &mut FileSystem, root: ShareRoot) -> Result<WideString, Suspend> {
     match fs.path(root.directory()) {
         Err(FsError::NotFound) => Err(NtStatus::NETWORK_NAME_DELETED.into()),
         result => Ok(result?),
@@ -24,7 +24,7 @@ pub fn root_path(fs: &mut FileSystem, root: ShareRoot) -> Result<WideString, Hal
 }
 
 /// Returns the name of a root in the volume; `None` for the volume's own.
-pub fn root_link(fs: &mut FileSystem, root: ShareRoot) -> Result<Option<LinkName>, Halt> {
+pub fn root_link(fs: &mut FileSystem, root: ShareRoot) -> Result<Option<LinkName>, Suspend> {
     if root == ShareRoot::VOLUME {
         return Ok(None);
     }
@@ -38,7 +38,7 @@ pub struct SeenRoots(HashMap<ShareRoot, WideString>);
 impl SeenRoots {
     /// # Errors
     /// Those of reading metadata. A root that is deleted is left out.
-    pub fn of(fs: &mut FileSystem, opens: &Opens, file: FileId) -> Result<Self, Halt> {
+    pub fn of(fs: &mut FileSystem, opens: &Opens, file: FileId) -> Result<Self, Suspend> {
         let mut paths = HashMap::new();
         for (_, open) in opens.of_file(file) {
             if let Entry::Vacant(vacant) = paths.entry(open.root) {
@@ -63,13 +63,13 @@ impl SeenRoots {
 }
 
 /// Returns the path of an open as its client sees it.
-pub fn seen_path(fs: &mut FileSystem, open: &Open) -> Result<WideString, Halt> {
+pub fn seen_path(fs: &mut FileSystem, open: &Open) -> Result<WideString, Suspend> {
     let root_path = root_path(fs, open.root)?;
     Ok(path::seen_from(&open.path, &root_path).into())
 }
 
 /// Returns the directory that an open directory lists as its parent: itself if that one is not below the open's root.
-pub fn parent_seen(fs: &mut FileSystem, open: &Open) -> Result<FileId, Halt> {
+pub fn parent_seen(fs: &mut FileSystem, open: &Open) -> Result<FileId, Suspend> {
     let itself = open.stream.file;
     let Some(parent) = open.own_link().map(|link| link.parent) else { return Ok(itself) };
     if open.root == ShareRoot::VOLUME {

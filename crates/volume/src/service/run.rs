@@ -2,14 +2,14 @@
 
 use super::commit::commit;
 use super::establish::lease_name;
-use super::halt::{Halt, Outcome};
 use super::io::flushed;
 use super::locks::LockOwner;
 use super::parts::Parts;
 use super::party::party_of;
 use super::perform::perform;
+use super::persist_opens::settle;
 use super::sessions::disconnect_or_close;
-use super::settling::settle;
+use super::suspend::{Outcome, Suspend};
 use super::tasks::{Attempt, Parked, Wait, Work};
 use super::transfers::{InFlight, Shown};
 use super::turn::OPERATION_STEPS;
@@ -83,7 +83,7 @@ fn run(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: bool
             }
         },
         Ok(Outcome::Later) => (),
-        Err(halt) => stop(parts, operation, work, told, halt),
+        Err(suspend) => stop(parts, operation, work, told, suspend),
     }
 }
 
@@ -121,33 +121,33 @@ fn shows_kept_lease(parts: &Parts<'_>, work: &Work) -> bool {
 }
 
 /// Answers or parks an operation that does not continue.
-fn stop(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: bool, halt: Halt) {
-    match halt {
-        Halt::Status(status) => {
+fn stop(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: bool, suspend: Suspend) {
+    match suspend {
+        Suspend::Status(status) => {
             parts.replays.release(&mut work, parts.agenda);
             if let Work::CloseQuietly(id) = work {
                 put_off_close(parts, id);
             }
             parts.agenda.events.done(operation, Err(status));
         }
-        Halt::Symlink { data, unparsed_bytes } => {
+        Suspend::Symlink { data, unparsed_bytes } => {
             parts.replays.release(&mut work, parts.agenda);
             parts.agenda.events.refused(operation, Refusal::on_symlink(data, unparsed_bytes));
         }
-        Halt::Miss => match parts.agenda.tasks.failed() {
+        Suspend::Miss => match parts.agenda.tasks.failed() {
             Some(status) => {
                 parts.replays.release(&mut work, parts.agenda);
                 parts.agenda.events.done(operation, Err(status));
             }
             None => parts.agenda.park(operation, Some(work), Wait::Storage, told),
         },
-        Halt::Yield => parts.agenda.park(operation, Some(work), Wait::Turn, told),
-        Halt::Closing(file) => {
+        Suspend::Yield => parts.agenda.park(operation, Some(work), Wait::Turn, told),
+        Suspend::Closing(file) => {
             let wait = wait_for_caching(parts, file);
             // The opens close by themselves, soon: its client need not know.
             parts.agenda.tasks.park(operation, Parked { work: Some(work), wait, told });
         }
-        Halt::Break(file) => {
+        Suspend::Break(file) => {
             if let Work::Create(_, attempt) = &mut work {
                 attempt.again = true;
             }

@@ -1,14 +1,14 @@
 //! Queries and changes of security descriptors (MS-FSA 2.1.5.13, 2.1.5.16).
 
-use super::halt::Halt;
 use super::notify;
 use super::parts::Parts;
+use super::suspend::Suspend;
 use crate::backend::{OpenId, Reply};
 use crate::fs::FsError;
 use crate::security::{self, SecurityDescriptor};
 use types::NtStatus;
 
-pub fn query_security(parts: &mut Parts<'_>, id: OpenId, asked: u32) -> Result<Reply, Halt> {
+pub fn query_security(parts: &mut Parts<'_>, id: OpenId, asked: u32) -> Result<Reply, Suspend> {
     let asked = security::Parts::from_bits_truncate(asked);
     let file = parts.opens.open_for(id, asked.access_to_query())?.stream.file;
     let attributes = parts.fs.attributes(file)?;
@@ -16,7 +16,12 @@ pub fn query_security(parts: &mut Parts<'_>, id: OpenId, asked: u32) -> Result<R
     Ok(Reply::Security(security::select(&descriptor, asked).build()?))
 }
 
-pub fn set_security(parts: &mut Parts<'_>, id: OpenId, asked: u32, descriptor: &[u8]) -> Result<Reply, Halt> {
+pub fn set_security(
+    parts: &mut Parts<'_>,
+    id: OpenId,
+    asked: u32,
+    descriptor: &[u8],
+) -> Result<Reply, Suspend> {
     let asked = security::Parts::from_bits_truncate(asked);
     let access = asked.access_to_set();
     let open = parts.opens.open_for(id, access)?;
@@ -32,8 +37,8 @@ pub fn set_security(parts: &mut Parts<'_>, id: OpenId, asked: u32, descriptor: &
     let now = parts.time();
     parts.fs.set_security(file, &changed, now).map_err(|error| match error {
         // Giving a file to somebody is no question of space on the disk.
-        FsError::QuotaExceeded => Halt::Status(NtStatus::QUOTA_EXCEEDED),
-        error => Halt::from(error),
+        FsError::QuotaExceeded => Suspend::Status(NtStatus::QUOTA_EXCEEDED),
+        error => Suspend::from(error),
     })?;
     parts.mark_dirty(id);
     parts.tell_modified(id, notify::SECURITY);

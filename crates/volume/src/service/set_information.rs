@@ -1,7 +1,6 @@
 //! Changes of a file's properties (MS-FSA 2.1.5.15).
 
 use super::file_opens::Doomed;
-use super::halt::{Halt, ea_status};
 use super::io;
 use super::notify;
 use super::open::Open;
@@ -10,6 +9,7 @@ use super::opens::Opens;
 use super::parts::Parts;
 use super::quotas;
 use super::rename::{Linking, Renaming};
+use super::suspend::{Suspend, ea_status};
 use crate::backend::{OpenId, Reply, SetInformation, SetTime};
 use crate::fs::{AttributeChange, FileSystem, FsError};
 use crate::security::rights;
@@ -20,7 +20,7 @@ const DISPOSITION_DELETE: u32 = 1;
 const DISPOSITION_ON_CLOSE: u32 = 8;
 const DISPOSITION_IGNORE_READONLY: u32 = 0x10;
 
-pub fn set_information(parts: &mut Parts<'_>, id: OpenId, set: &SetInformation) -> Result<Reply, Halt> {
+pub fn set_information(parts: &mut Parts<'_>, id: OpenId, set: &SetInformation) -> Result<Reply, Suspend> {
     parts.opens.open_for(id, 0)?;
     match set {
         SetInformation::Basic { created, accessed, written, changed, attributes } => {
@@ -69,7 +69,7 @@ fn set_basic(
     id: OpenId,
     times: [SetTime; 4],
     attributes: Option<u32>,
-) -> Result<(), Halt> {
+) -> Result<(), Suspend> {
     let open = parts.opens.open_for(id, rights::WRITE_ATTRIBUTES)?;
     let (file, directory) = (open.stream.file, open.directory);
     if times.iter().any(|time| matches!(time, SetTime::To(time) if time.0 > i64::MAX as u64)) {
@@ -132,7 +132,7 @@ fn data_open(opens: &mut Opens, id: OpenId, access: u32) -> Result<&mut Open, Nt
     if open.directory { Err(NtStatus::INVALID_PARAMETER) } else { Ok(open) }
 }
 
-fn set_end_of_file(parts: &mut Parts<'_>, id: OpenId, bytes: u64) -> Result<(), Halt> {
+fn set_end_of_file(parts: &mut Parts<'_>, id: OpenId, bytes: u64) -> Result<(), Suspend> {
     let stream = data_open(parts.opens, id, rights::WRITE_DATA)?.stream;
     quotas::demand_stream(parts, id)?;
     io::check_writers(parts, id, stream)?;
@@ -147,7 +147,7 @@ fn set_end_of_file(parts: &mut Parts<'_>, id: OpenId, bytes: u64) -> Result<(), 
     resize(parts, id, |fs, now| fs.set_end_of_file(stream, bytes, now))
 }
 
-fn set_allocation(parts: &mut Parts<'_>, id: OpenId, bytes: u64) -> Result<(), Halt> {
+fn set_allocation(parts: &mut Parts<'_>, id: OpenId, bytes: u64) -> Result<(), Suspend> {
     let stream = data_open(parts.opens, id, rights::WRITE_DATA)?.stream;
     quotas::demand_stream(parts, id)?;
     io::check_writers(parts, id, stream)?;
@@ -169,7 +169,7 @@ fn resize(
     parts: &mut Parts<'_>,
     id: OpenId,
     change: impl FnOnce(&mut FileSystem, FileTime) -> Result<(), FsError>,
-) -> Result<(), Halt> {
+) -> Result<(), Suspend> {
     parts.settle_write_time(id);
     let now = parts.time();
     let Some(open) = parts.opens.get(id) else { return Err(NtStatus::FILE_CLOSED.into()) };
@@ -202,13 +202,13 @@ fn resize(
 
 /// Checks a valid data length, which changes nothing here: there are no bytes within a file that it would make valid (MS-FSA
 /// 2.1.5.15.14).
-fn set_valid_data_length(parts: &mut Parts<'_>, id: OpenId, bytes: u64) -> Result<(), Halt> {
+fn set_valid_data_length(parts: &mut Parts<'_>, id: OpenId, bytes: u64) -> Result<(), Suspend> {
     let stream = data_open(parts.opens, id, rights::WRITE_DATA)?.stream;
     let end = parts.fs.stream_information(stream)?.end_of_file;
     if bytes > end { Err(NtStatus::INVALID_PARAMETER.into()) } else { Ok(()) }
 }
 
-fn set_disposition(parts: &mut Parts<'_>, id: OpenId, flags: u32) -> Result<(), Halt> {
+fn set_disposition(parts: &mut Parts<'_>, id: OpenId, flags: u32) -> Result<(), Suspend> {
     let open = parts.opens.open_for(id, rights::DELETE)?;
     let (stream, directory) = (open.stream, open.directory);
     let keep = open.share.continuously_available;

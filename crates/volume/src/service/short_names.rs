@@ -7,8 +7,8 @@
 //! before the volume was opened are searched for among at most [`SEARCHED_MAX`] names of their
 //! directory.
 
-use super::halt::Halt;
 use super::opens::Opens;
+use super::suspend::Suspend;
 use crate::backend::{OpenId, Reply, WideString};
 use crate::fs::{Entry, FileId, FileSystem, FsError, names_equal, upcase_unit};
 use std::collections::{HashMap, VecDeque};
@@ -110,7 +110,7 @@ impl ShortNames {
     }
 
     /// Answers the short name of an open's file: FileAlternateNameInformation (MS-FSCC 2.4.5).
-    pub fn query(&mut self, fs: &mut FileSystem, opens: &Opens, id: OpenId) -> Result<Reply, Halt> {
+    pub fn query(&mut self, fs: &mut FileSystem, opens: &Opens, id: OpenId) -> Result<Reply, Suspend> {
         let open = opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
         // The root has none.
         let link = open.own_link().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
@@ -127,7 +127,7 @@ impl ShortNames {
         fs: &mut FileSystem,
         directory: FileId,
         long: &[u16],
-    ) -> Result<Option<WideString>, Halt> {
+    ) -> Result<Option<WideString>, Suspend> {
         if is_short(long) {
             return Ok(None);
         }

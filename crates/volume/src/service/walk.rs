@@ -1,11 +1,11 @@
 //! The way along a path, from a root downward.
 
-use super::halt::Halt;
 use super::open::LinkName;
 use super::opens::Opens;
 use super::path::{self, ParsedPath, StoredPath};
 use super::roots::{root_link, root_path};
 use super::short_names::ShortNames;
+use super::suspend::Suspend;
 use crate::backend::{Reply, ShareRoot};
 use crate::fs::{Attributes, FileSystem, FsError};
 use types::NtStatus;
@@ -54,7 +54,7 @@ pub fn walk(
     names: &ShortNames,
     root: ShareRoot,
     parsed: &ParsedPath<'_>,
-) -> Result<Target, Halt> {
+) -> Result<Target, Suspend> {
     let mut path = StoredPath::of_root(root_path(fs, root)?);
     let mut directory = root.directory();
     let Some((last, ancestors)) = parsed.names().split_last() else {
@@ -91,12 +91,12 @@ pub fn walk(
 }
 
 /// Says how an open ends that meets this reparse point.
-pub fn meet_reparse_point(fs: &mut FileSystem, file: &Attributes, unparsed_bytes: u16) -> Halt {
+pub fn meet_reparse_point(fs: &mut FileSystem, file: &Attributes, unparsed_bytes: u16) -> Suspend {
     if file.reparse_tag != SYMLINK_TAG {
         return NtStatus::IO_REPARSE_TAG_NOT_HANDLED.into();
     }
     match fs.reparse_data(file.file) {
-        Ok(Some(data)) => Halt::Symlink { data, unparsed_bytes },
+        Ok(Some(data)) => Suspend::Symlink { data, unparsed_bytes },
         Ok(None) => NtStatus::IO_REPARSE_DATA_INVALID.into(),
         Err(error) => error.into(),
     }
@@ -108,7 +108,7 @@ pub fn open_root(
     names: &ShortNames,
     opens: &Opens,
     path: &[u16],
-) -> Result<Reply, Halt> {
+) -> Result<Reply, Suspend> {
     let parsed = path::parse(path)?;
     let target = walk(fs, names, ShareRoot::VOLUME, &parsed)?;
     let found = target.file.ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;

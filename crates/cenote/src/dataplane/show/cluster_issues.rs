@@ -8,7 +8,7 @@ use records::{DiskRecord, VolumeRecord};
 /// Reports volumes that no server serves.
 pub(super) fn unserved_volumes(node: &Node) -> Vec<HealthIssue> {
     let unserved = node.unserved();
-    unserved.iter().map(|record| unserved_volume(record, &node.neighbours.missing_of(record))).collect()
+    unserved.iter().map(|record| unserved_volume(record, &node.peers.missing_of(record))).collect()
 }
 
 /// `missing`: the servers that are down and have copies that count.
@@ -35,9 +35,9 @@ fn unserved_volume(record: &VolumeRecord, missing: &[String]) -> HealthIssue {
 
 /// Reports disks whose recorded servers have left the cluster, as after a recovery from one server's copy.
 pub(super) fn disks_left_behind(node: &Node) -> Vec<HealthIssue> {
-    let left = node.neighbours.left_behind();
+    let left = node.peers.left_behind();
     let told = |record: &DiskRecord| {
-        disk_left_behind(record, &node.pools.name(record.pool), node.neighbours.refusal(record.id).as_deref())
+        disk_left_behind(record, &node.pools.name(record.pool), node.peers.refusal(record.id).as_deref())
     };
     left.iter().map(told).collect()
 }

@@ -16,7 +16,7 @@ pub(super) fn show_disks(node: &Node, issues: &mut Vec<HealthIssue>) -> Vec<Disk
     let recorded = node.promises.recorded();
     let mut disks: Vec<Disk> =
         node.disks.slots().values().map(|slot| show_disk((node, &recorded), slot, issues)).collect();
-    disks.extend(node.neighbours.disks().values().map(|record| show_remote_disk(node, record)));
+    disks.extend(node.peers.disks().values().map(|record| show_remote_disk(node, record)));
     disks
 }
 
@@ -24,7 +24,7 @@ pub(super) fn show_disks(node: &Node, issues: &mut Vec<HealthIssue>) -> Vec<Disk
 fn show_remote_disk(node: &Node, record: &DiskRecord) -> Disk {
     let is_retired = record.state == DiskState::Retired;
     let (status, health) = match () {
-        () if node.neighbours.is_down(record.id) => (DiskStatus::LostCommunication, Health::Unhealthy),
+        () if node.peers.is_down(record.id) => (DiskStatus::LostCommunication, Health::Unhealthy),
         () if is_retired => (DiskStatus::Retiring, Health::Warning),
         () => (DiskStatus::Ok, Health::Healthy),
     };

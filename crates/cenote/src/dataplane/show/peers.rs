@@ -15,8 +15,8 @@ pub(super) fn unreached_nodes(node: &Node) -> Vec<HealthIssue> {
     if !node.hears_most() {
         return Vec::new();
     }
-    let unreached = node.neighbours.unreached(node.tasks.now());
-    unreached.iter().map(|(id, found)| unreached_node(&node.neighbours.name(*id), found)).collect()
+    let unreached = node.peers.unreached(node.tasks.now());
+    unreached.iter().map(|(id, found)| unreached_node(&node.peers.name(*id), found)).collect()
 }
 
 fn unreached_node(name: &str, Unreached { address, why, .. }: &Unreached) -> HealthIssue {

@@ -184,7 +184,7 @@ fn reserve_issue(pool: &Pool, node: &Node) -> Option<HealthIssue> {
     let mut absent = own().filter(|slot| !slot.is_usable()).count() as u32;
     if let Some(space) = node.pools.space(pool.id) {
         for disk in space.disks().into_iter().filter(|disk| space.is_remote(disk.disk)) {
-            match node.neighbours.is_down(disk.disk) {
+            match node.peers.is_down(disk.disk) {
                 true => absent += 1,
                 false => free += disk.free_slabs * pool.slab_bytes,
             }

@@ -73,12 +73,12 @@ fn look(node: &Node, id: VolumeId, entry: &VolumeEntry) -> Option<Looked> {
         entry.served.as_ref().map(|served| served.with(|service| service.file_system().statistics()));
     let copies = Copies { in_work, ..copies.unwrap_or_default() };
     let is_elsewhere =
-        entry.is_elsewhere && node.neighbours.owner(id).is_some_and(|owner| node.neighbours.is_up(owner));
+        entry.is_elsewhere && node.peers.owner(id).is_some_and(|owner| node.peers.is_up(owner));
     let unreached_for = match is_elsewhere {
-        true => node.neighbours.owner_unreached_for(&record, node.tasks.now()),
+        true => node.peers.owner_unreached_for(&record, node.tasks.now()),
         false => None,
     };
-    let (slots, others) = (node.disks.slots(), node.neighbours.disks());
+    let (slots, others) = (node.disks.slots(), node.peers.disks());
     let is_of_pool = |disk: &DiskId| slots.contains_key(disk) || others.contains_key(disk);
     let has_stale = record.stale.iter().any(|stale| is_of_pool(&stale.disk));
     Some(Looked { is_served, is_elsewhere, unreached_for, has_stale, copies, read_only, statistics, record })
@@ -110,7 +110,7 @@ fn show_volume(
     add_issues(node, id, entry, &looked, issues);
     let status = looked.status();
     let Looked { record, is_served, copies: Copies { few, slabs, .. }, statistics, .. } = looked;
-    let owner = if is_served { record.owner } else { node.neighbours.present_owner(&record) };
+    let owner = if is_served { record.owner } else { node.peers.present_owner(&record) };
     let slab_bytes = node.pools.slab_bytes(record.pool).unwrap_or(BLOCK_BYTES as u64);
     let copies = record.resiliency.copies();
     let bytes = |(disk, count): (DiskId, u64)| (disk, count * slab_bytes);
@@ -119,7 +119,7 @@ fn show_volume(
         id,
         name: record.name,
         pool: record.pool,
-        owner: owner.map(|owner| node.neighbours.name(owner)),
+        owner: owner.map(|owner| node.peers.name(owner)),
         health: match status {
             VolumeStatus::Ok if statistics.is_some_and(|found| found.lacks_metadata_room) => Health::Warning,
             VolumeStatus::Ok => Health::Healthy,
@@ -178,7 +178,7 @@ fn add_issues(
     } else if !looked.is_served && !looked.is_elsewhere {
         issues.extend(waiting_volume(record, entry.first_opening(node.tasks.now()), node));
     } else if let (Some(lasts), Some(owner)) = (looked.unreached_for, record.owner) {
-        issues.push(unreached_volume(record, &node.neighbours.name(owner), lasts, node.hears_most()));
+        issues.push(unreached_volume(record, &node.peers.name(owner), lasts, node.hears_most()));
     } else if copies.few > 0 {
         let chunks = (copies.few, copies.chunks, copies.without_room);
         issues.push(degraded_volume(record, chunks, copies.in_work));
@@ -240,7 +240,7 @@ fn disks_of_lost(node: &Node, volume: VolumeId) -> String {
 
 /// Nodes could not open the volume, and another one tries.
 fn passed_on_volume(node: &Node, record: &VolumeRecord) -> HealthIssue {
-    let name = |id: &NodeId| node.neighbours.name(*id);
+    let name = |id: &NodeId| node.peers.name(*id);
     let tried: Vec<String> = record.tried.iter().map(name).collect();
     let owner = record.owner.as_ref().map(name).unwrap_or_default();
     let what = format!("{} could not open it, see the log there; {owner} tries", tried.join(", "));
@@ -249,7 +249,7 @@ fn passed_on_volume(node: &Node, record: &VolumeRecord) -> HealthIssue {
 
 /// `lasts`: how long the first opening of the volume has lasted, which is an issue only if it takes long or cannot end.
 fn waiting_volume(record: &VolumeRecord, lasts: Option<Duration>, node: &Node) -> Option<HealthIssue> {
-    let (absent, neighbours) = (absent_members(record, &node.disks), &node.neighbours);
+    let (absent, peers) = (absent_members(record, &node.disks), &node.peers);
     let space = node.pools.space(record.pool);
     let held = space.and_then(|space| space.with_volume(record.id, |coordinator| coordinator.held_images()));
     if let Some(held) = held.filter(|held| !held.is_empty()) {
@@ -260,7 +260,7 @@ fn waiting_volume(record: &VolumeRecord, lasts: Option<Duration>, node: &Node) -
         false => format!("it waits for disks that hold what was written last: {absent}"),
     };
     let issue = HealthIssue { what, ..detached_volume(record, "") };
-    let Some(refused) = record.in_sync.iter().find(|disk| neighbours.refusal(**disk).is_some()) else {
+    let Some(refused) = record.in_sync.iter().find(|disk| peers.refusal(**disk).is_some()) else {
         let has_begun = lasts.is_some_and(|lasts| lasts < LONG_OPENING) && !lacks_member(record, node);
         return (!has_begun).then_some(issue);
     };

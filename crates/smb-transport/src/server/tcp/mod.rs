@@ -8,17 +8,16 @@
 //! reads a message.
 
 mod bounds;
-mod lent;
 mod sending;
 #[cfg(test)]
 mod tests;
+mod zero_copy;
 
 pub use bounds::Pace;
 
 use super::memory::{Loan, Memories, PartyId, Waiting};
 use crate::framing::{Framing, FramingError, GUEST_BATCH_BYTES, MessageLength, PAYLOAD_AT, Room, Target};
 use bounds::{Taking, TurnedAway};
-use lent::{Lent, LentMemory};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -28,6 +27,7 @@ use std::time::Duration;
 use sys::driver::{self, Completion, Descriptor, Driver, Lender, Operation, Outcome, Queue, SendPath};
 use sys::{Buf, BufMut, Payload};
 use types::{Admission, AdmissionLimits, Monotonic, PeerHost};
+use zero_copy::{Lent, LentMemory};
 
 /// Names one connection; never used again after its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -60,7 +60,7 @@
 //! | a written block does not read back | the step fails, the disk has lost a write; at the third region in a row it has failed |
 //! | a block has no intact copy | not a failure: the block is lost, the others are made equal |
 //!
-//! A repair that failed is noted ([`super::survey`]) and done again when all copies can be reached; reconciliations, resyncs and builds
+//! A repair that failed is noted ([`super::verify`]) and done again when all copies can be reached; reconciliations, resyncs and builds
 //! are wanted until they succeed. A step that is cut off anywhere can be done again: it writes only blocks that it read from a copy, and
 //! marks blocks as lost only in a copy that does not count.
 
@@ -69,10 +69,10 @@ mod region;
 use super::calls::{Failure, LostRead, Owner};
 use super::choosing::{candidates, is_intact};
 use super::chunks::ChunkState;
-use super::ground::Ground;
 use super::keys::{Holder, OperationKey, Purpose, SyncKey, Synced};
+use super::mailbox::Next;
 use super::operations::{Operations, release_chunk};
-use super::reports::Next;
+use super::shared::Shared;
 use super::{Event, REGION_BLOCKS};
 use crate::api::SpaceError;
 use crate::message::{Answer, Operation as Message};
@@ -126,11 +126,11 @@ impl Syncing {
         index: ChunkIndex,
         lba: u64,
         purpose: Purpose,
-        ground: &mut Ground,
+        shared: &mut Shared,
         operations: &mut Operations,
     ) {
-        if let (key, true) = self.prepare_sync(index, lba, purpose, ground) {
-            self.enter_sync(key, ground, operations);
+        if let (key, true) = self.prepare_sync(index, lba, purpose, shared) {
+            self.enter_sync(key, shared, operations);
         }
     }
 
@@ -142,11 +142,11 @@ impl Syncing {
         index: ChunkIndex,
         lba: u64,
         purpose: Purpose,
-        ground: &mut Ground,
+        shared: &mut Shared,
     ) -> (SyncKey, bool) {
-        let geometry = ground.setting.geometry;
+        let geometry = shared.context.geometry;
         let first = geometry.region_start(lba);
-        self.prepare_part(index, first, geometry.rest_of_region(first), purpose, ground)
+        self.prepare_part(index, first, geometry.rest_of_region(first), purpose, shared)
     }
 
     /// Prepares a step for `blocks` blocks of one region, from `first` on.
@@ -156,7 +156,7 @@ impl Syncing {
         first: u64,
         blocks: u64,
         purpose: Purpose,
-        ground: &mut Ground,
+        shared: &mut Shared,
     ) -> (SyncKey, bool) {
         let same = |sync: &Sync| sync.lba == first && sync.blocks == blocks && sync.purpose == purpose;
         let known = self.syncs.iter().find(|(_, sync)| same(sync));
@@ -164,8 +164,8 @@ impl Syncing {
             return (key, false);
         }
         let key = self.last.advance();
-        let mut sync = Sync::new(purpose, index, first, blocks, ground.setting.geometry.region_of(first));
-        sync.uses_chunk = ground.chunks.use_chunk(index);
+        let mut sync = Sync::new(purpose, index, first, blocks, shared.context.geometry.region_of(first));
+        sync.uses_chunk = shared.chunks.use_chunk(index);
         self.syncs.insert(key, sync);
         (key, true)
     }
@@ -179,38 +179,38 @@ impl Syncing {
         index: ChunkIndex,
         lba: u64,
         blocks: u64,
-        ground: &mut Ground,
+        shared: &mut Shared,
         operations: &mut Operations,
     ) {
-        let (key, new) = match ground.chunks.is_append(index) {
-            true => self.prepare_part(index, lba, blocks, Purpose::Answer, ground),
-            false => self.prepare_sync(index, lba, Purpose::Repair, ground),
+        let (key, new) = match shared.chunks.is_append(index) {
+            true => self.prepare_part(index, lba, blocks, Purpose::Answer, shared),
+            false => self.prepare_sync(index, lba, Purpose::Repair, shared),
         };
         if let Some(sync) = self.syncs.get_mut(&key) {
             sync.add_waiting(Waiting { operation, lba, blocks });
         }
         if new {
-            self.enter_sync(key, ground, operations);
+            self.enter_sync(key, shared, operations);
         }
     }
 
-    pub fn enter_sync(&mut self, key: SyncKey, ground: &mut Ground, operations: &mut Operations) {
+    pub fn enter_sync(&mut self, key: SyncKey, shared: &mut Shared, operations: &mut Operations) {
         let Some(sync) = self.syncs.get(&key) else { return };
         let range = sync.lba..sync.lba + sync.blocks;
         if operations.lock_for_sync(Holder::Sync(key), sync.region, range) {
-            self.sync_locked(key, ground, operations);
+            self.sync_locked(key, shared, operations);
         }
     }
 
-    pub fn sync_locked(&mut self, key: SyncKey, ground: &mut Ground, operations: &mut Operations) {
+    pub fn sync_locked(&mut self, key: SyncKey, shared: &mut Shared, operations: &mut Operations) {
         let Some(sync) = self.syncs.get_mut(&key) else { return };
         let (index, purpose) = (sync.chunk, sync.purpose);
-        let region = ground.setting.geometry.region_in_chunk(sync.lba);
-        let mut sources = ground.holders_of(index).to_vec();
-        if let Some(believed) = operations.suspects.believed(index, region) {
+        let region = shared.context.geometry.region_in_chunk(sync.lba);
+        let mut sources = shared.holders_of(index).to_vec();
+        if let Some(believed) = operations.dirty_regions.believed(index, region) {
             sources.sort_by_key(|disk| believed.place(*disk));
         }
-        let state = ground.chunks.get(index).map(|chunk| &chunk.state);
+        let state = shared.chunks.get(index).map(|chunk| &chunk.state);
         let mapped = state.is_some_and(|state| *state != ChunkState::Closing);
         let target = purpose.target();
         let few = purpose == Purpose::Reconcile && sources.len() < 2;
@@ -219,40 +219,40 @@ impl Syncing {
             // A chunk counts until it is given back, and a crash may come before: a copy that was not filled
             // must not count. One that counts was filled by another step.
             sync.failed |= target.is_some() && state.is_some();
-            return self.finish_sync(key, ground, operations);
+            return self.finish_sync(key, shared, operations);
         }
         let mut read = sources.clone();
         if sync.has_waiting() {
             // A read does not wait for a disk that is away, unless a block has no other intact copy.
-            read.retain(|disk| ground.calls.is_open(*disk));
+            read.retain(|disk| shared.calls.is_open(*disk));
         }
-        if target.is_some() && !reads_all_copies(purpose, ground.chunks.is_append(index)) {
+        if target.is_some() && !reads_all_copies(purpose, shared.chunks.is_append(index)) {
             read.truncate(1);
         }
         read.extend(target);
         if read.is_empty() {
-            return self.finish_sync(key, ground, operations);
+            return self.finish_sync(key, shared, operations);
         }
-        sync.begin(sources, ground.chunks.is_append(index));
+        sync.begin(sources, shared.chunks.is_append(index));
         for disk in read {
-            self.gather(key, disk, Stage::Reading, ground);
+            self.gather(key, disk, Stage::Reading, shared);
         }
     }
 
     /// Reads the whole region from the disk.
-    fn gather(&mut self, key: SyncKey, disk: DiskId, stage: Stage, ground: &mut Ground) {
+    fn gather(&mut self, key: SyncKey, disk: DiskId, stage: Stage, shared: &mut Shared) {
         let Some(sync) = self.syncs.get_mut(&key) else { return };
         let blocks = sync.blocks;
         sync.begin_gather(disk, stage);
-        self.gather_range(key, disk, 0, blocks, ground);
+        self.gather_range(key, disk, 0, blocks, shared);
     }
 
-    fn gather_range(&mut self, key: SyncKey, disk: DiskId, start: u64, blocks: u64, ground: &mut Ground) {
+    fn gather_range(&mut self, key: SyncKey, disk: DiskId, start: u64, blocks: u64, shared: &mut Shared) {
         let Some(sync) = self.syncs.get_mut(&key) else { return };
         let lba = Lba(sync.lba + start);
         sync.expect_read(disk);
         let owner = Owner::SyncRead { sync: key, purpose: sync.purpose, start, blocks };
-        ground.call(owner, disk, Message::Read { lba, blocks: blocks as u32 });
+        shared.call(owner, disk, Message::Read { lba, blocks: blocks as u32 });
     }
 
     /// Takes the answer of a copy to a read that another one has answered. If the copy reports bad blocks
@@ -263,18 +263,18 @@ impl Syncing {
         LostRead { lba: Lba(lba), blocks }: LostRead,
         disk: DiskId,
         result: &Result<Answer, Failure>,
-        ground: &mut Ground,
+        shared: &mut Shared,
         operations: &mut Operations,
     ) {
-        let index = ground.setting.geometry.chunk_of(lba);
-        let is_served = ground.setting.serving() && ground.chunks.is_mapped(index);
-        if !is_served || !ground.holders_of(index).contains(&disk) {
+        let index = shared.context.geometry.chunk_of(lba);
+        let is_served = shared.context.serving() && shared.chunks.is_mapped(index);
+        if !is_served || !shared.holders_of(index).contains(&disk) {
             return;
         }
-        let (append, is_far) = (ground.chunks.is_append(index), ground.setting.is_far(disk));
+        let (append, is_far) = (shared.chunks.is_append(index), shared.context.is_far(disk));
         let is_bad = match result {
             Ok(Answer::Data { data, checksums }) => {
-                !is_intact(&ground.setting, is_far, append, lba, blocks.into(), data, checksums)
+                !is_intact(&shared.context, is_far, append, lba, blocks.into(), data, checksums)
             }
             Err(Failure::Store(error)) => {
                 matches!(error, StoreError::Corrupt { .. } | StoreError::NotMapped)
@@ -282,7 +282,7 @@ impl Syncing {
             Ok(_) | Err(Failure::Gone) => false,
         };
         if is_bad {
-            self.start_sync(index, lba, Purpose::Repair, ground, operations);
+            self.start_sync(index, lba, Purpose::Repair, shared, operations);
         }
     }
 
@@ -293,61 +293,61 @@ impl Syncing {
         start: u64,
         blocks: u64,
         result: Result<Answer, Failure>,
-        ground: &mut Ground,
+        shared: &mut Shared,
         operations: &mut Operations,
     ) {
         let Some(sync) = self.syncs.get_mut(&key) else { return };
         let lba = sync.lba + start;
-        let (setting, is_far) = (&ground.setting, ground.setting.is_far(disk));
+        let (context, is_far) = (&shared.context, shared.context.is_far(disk));
         let found = match result {
             Ok(Answer::Data { data, checksums })
-                if is_intact(setting, is_far, sync.is_append(), lba, blocks, &data, &checksums) =>
+                if is_intact(context, is_far, sync.is_append(), lba, blocks, &data, &checksums) =>
             {
-                Found::Blocks(candidates(setting.volume, sync.is_append(), Lba(lba), &data, &checksums))
+                Found::Blocks(candidates(context.volume, sync.is_append(), Lba(lba), &data, &checksums))
             }
             Ok(_) => Found::Corrupt(vec![Lba(lba)]),
             Err(Failure::Store(StoreError::Corrupt { lbas })) => Found::Corrupt(lbas),
             Err(_) => Found::Gone,
         };
         for (start, blocks) in sync.take_read(disk, start, blocks, found) {
-            self.gather_range(key, disk, start, blocks, ground);
+            self.gather_range(key, disk, start, blocks, shared);
         }
-        self.conclude_reading(key, ground, operations);
+        self.conclude_reading(key, shared, operations);
     }
 
-    fn conclude_reading(&mut self, key: SyncKey, ground: &mut Ground, operations: &mut Operations) {
+    fn conclude_reading(&mut self, key: SyncKey, shared: &mut Shared, operations: &mut Operations) {
         let Some(sync) = self.syncs.get_mut(&key) else { return };
         match (sync.progress(), sync.stage) {
             (Progress::Pending, _) => {}
             (Progress::Failed, _) => {
                 // The set of copies that count has changed or will: another step follows later.
                 sync.failed = true;
-                self.finish_sync(key, ground, operations);
+                self.finish_sync(key, shared, operations);
             }
             (Progress::Complete, Stage::Reading) if sync.purpose == Purpose::Compare => {
                 sync.compare();
-                self.finish_sync(key, ground, operations);
+                self.finish_sync(key, shared, operations);
             }
-            (Progress::Complete, Stage::Reading) => self.choose_blocks(key, ground, operations),
-            (Progress::Complete, Stage::Verifying) => self.compare_written(key, ground, operations),
+            (Progress::Complete, Stage::Reading) => self.choose_blocks(key, shared, operations),
+            (Progress::Complete, Stage::Verifying) => self.compare_written(key, shared, operations),
             (Progress::Complete, Stage::Locking | Stage::Writing) => {}
         }
     }
 
-    fn choose_blocks(&mut self, key: SyncKey, ground: &mut Ground, operations: &mut Operations) {
+    fn choose_blocks(&mut self, key: SyncKey, shared: &mut Shared, operations: &mut Operations) {
         let Some(sync) = self.syncs.get_mut(&key) else { return };
-        let (chunk, append, geometry) = (sync.chunk, sync.is_append(), ground.setting.geometry);
+        let (chunk, append, geometry) = (sync.chunk, sync.is_append(), shared.context.geometry);
         let lost =
-            sync.choose_blocks(operations.suspects.believed(chunk, geometry.region_in_chunk(sync.lba)));
+            sync.choose_blocks(operations.dirty_regions.believed(chunk, geometry.region_in_chunk(sync.lba)));
         let unread = sync.unread();
         if !lost.is_empty() && !unread.is_empty() {
             // A block is not lost while a disk that is away has it: only reads of other blocks are answered
             // now.
             for (operation, data) in sync.take_found() {
-                operations.finish_operation(operation, Ok(Some(data)), ground);
+                operations.finish_operation(operation, Ok(Some(data)), shared);
             }
             for disk in unread {
-                self.gather(key, disk, Stage::Reading, ground);
+                self.gather(key, disk, Stage::Reading, shared);
             }
             return;
         }
@@ -358,28 +358,28 @@ impl Syncing {
             && matches!(sync.purpose, Purpose::Build { .. })
         {
             sync.failed = true;
-            return self.finish_sync(key, ground, operations);
+            return self.finish_sync(key, shared, operations);
         }
         // A write to blocks that prove themselves may be torn on every copy if it was never acknowledged:
         // only the volume knows whether it needs these blocks.
         if !lost.is_empty() && !append {
-            ground.reports.emit(Event::Unrepairable { chunk, lbas: lost });
+            shared.mailbox.emit(Event::Unrepairable { chunk, lbas: lost });
         }
-        tell_damage(chunk, sync.damage(), ground);
-        self.write_differences(key, ground, operations);
+        tell_damage(chunk, sync.damage(), shared);
+        self.write_differences(key, shared, operations);
     }
 
-    fn write_differences(&mut self, key: SyncKey, ground: &mut Ground, operations: &mut Operations) {
+    fn write_differences(&mut self, key: SyncKey, shared: &mut Shared, operations: &mut Operations) {
         let Some(sync) = self.syncs.get_mut(&key) else { return };
-        let numbers = StepNumbers { others: ground.next_change(), base: ground.next_change() };
-        let writes = sync.begin_writing(ground.setting.volume, numbers);
+        let numbers = StepNumbers { others: shared.next_change(), base: shared.next_change() };
+        let writes = sync.begin_writing(shared.context.volume, numbers);
         if writes.is_empty() {
-            return self.finish_sync(key, ground, operations);
+            return self.finish_sync(key, shared, operations);
         }
         let purpose = sync.purpose;
-        let epoch = ground.membership.record().epoch;
-        ground.membership.stamp(epoch);
-        send_writes(key, purpose, writes, ground);
+        let epoch = shared.membership.record().epoch;
+        shared.membership.stamp(epoch);
+        send_writes(key, purpose, writes, shared);
     }
 
     pub fn sync_written(
@@ -387,7 +387,7 @@ impl Syncing {
         key: SyncKey,
         disk: DiskId,
         result: Result<Answer, Failure>,
-        ground: &mut Ground,
+        shared: &mut Shared,
         operations: &mut Operations,
     ) {
         let Some(sync) = self.syncs.get_mut(&key) else { return };
@@ -404,20 +404,20 @@ impl Syncing {
         }
         if sync.failed {
             for (disk, error) in sync.take_refused() {
-                ground.refused_by(disk, &error);
+                shared.refused_by(disk, &error);
             }
-            return self.finish_sync(key, ground, operations);
+            return self.finish_sync(key, shared, operations);
         }
         let (later, purpose) = (sync.begin_later(), sync.purpose);
         if !later.is_empty() {
-            return send_writes(key, purpose, later, ground);
+            return send_writes(key, purpose, later, shared);
         }
         for disk in sync.begin_verifying() {
-            self.gather(key, disk, Stage::Verifying, ground);
+            self.gather(key, disk, Stage::Verifying, shared);
         }
     }
 
-    fn compare_written(&mut self, key: SyncKey, ground: &mut Ground, operations: &mut Operations) {
+    fn compare_written(&mut self, key: SyncKey, shared: &mut Shared, operations: &mut Operations) {
         let Some(sync) = self.syncs.get_mut(&key) else { return };
         let (kept, unkept) = sync.compare_written();
         let (chunk, first) = (sync.chunk, Lba(sync.lba));
@@ -426,46 +426,46 @@ impl Syncing {
             self.unkept.remove(&disk);
         }
         for disk in unkept {
-            ground.reports.emit(Event::LostWrite { disk, chunk, blocks: 1, lbas: vec![first] });
-            ground.reports.counters.lost_writes += 1;
+            shared.mailbox.emit(Event::LostWrite { disk, chunk, blocks: 1, lbas: vec![first] });
+            shared.mailbox.counters.lost_writes += 1;
             let times = self.unkept.entry(disk).or_default();
             *times += 1;
             if *times >= UNKEPT_MAX {
                 self.unkept.remove(&disk);
-                ground.fail_disk(disk, "it does not keep what is written to it");
+                shared.fail_disk(disk, "it does not keep what is written to it");
             }
         }
-        self.finish_sync(key, ground, operations);
+        self.finish_sync(key, shared, operations);
     }
 
-    fn finish_sync(&mut self, key: SyncKey, ground: &mut Ground, operations: &mut Operations) {
+    fn finish_sync(&mut self, key: SyncKey, shared: &mut Shared, operations: &mut Operations) {
         let Some(mut sync) = self.syncs.remove(&key) else { return };
         let (chunk, lba, purpose, succeeded) = (sync.chunk, sync.lba, sync.purpose, !sync.failed);
         if !matches!(purpose, Purpose::Reconcile | Purpose::Compare) && succeeded {
             let repaired = sync.written().iter().filter(|(disk, _)| purpose.target() != Some(**disk));
             for (&disk, &blocks) in repaired {
-                ground.reports.counters.repaired_blocks += blocks;
-                ground.reports.emit(Event::Repaired { disk, chunk, blocks });
+                shared.mailbox.counters.repaired_blocks += blocks;
+                shared.mailbox.emit(Event::Repaired { disk, chunk, blocks });
             }
         }
         if sync.uses_chunk {
-            release_chunk(chunk, ground);
+            release_chunk(chunk, shared);
         }
-        answer_waiting(&mut sync, ground, operations);
+        answer_waiting(&mut sync, shared, operations);
         if purpose == Purpose::Reconcile && succeeded {
-            let (blocks, geometry) = (sync.written().values().sum(), ground.setting.geometry);
-            operations.suspects.reconciled(chunk, lba, blocks, geometry, &mut ground.reports);
+            let (blocks, geometry) = (sync.written().values().sum(), shared.context.geometry);
+            operations.dirty_regions.reconciled(chunk, lba, blocks, geometry, &mut shared.mailbox);
         }
         let bytes = sync.bytes();
-        ground.reports.leave(Next::Synced(Synced { key, purpose, chunk, lba, bytes, succeeded }));
+        shared.mailbox.leave(Next::Synced(Synced { key, purpose, chunk, lba, bytes, succeeded }));
         if purpose == Purpose::Compare {
             let wrong = sync.written().iter().filter(|(_, blocks)| **blocks > 0);
             let wrong = wrong.map(|(&disk, &blocks)| (disk, blocks)).collect();
             let found = sync.compared;
-            ground.reports.emit(Event::Compared { lba: Lba(lba), found, wrong, lost: sync.lost });
+            shared.mailbox.emit(Event::Compared { lba: Lba(lba), found, wrong, lost: sync.lost });
         }
-        ground.reports.recheck = true;
-        operations.unlock(Holder::Sync(key), sync.region, &mut ground.reports);
+        shared.mailbox.recheck = true;
+        operations.unlock(Holder::Sync(key), sync.region, &mut shared.mailbox);
     }
 }
 
@@ -476,33 +476,33 @@ fn reads_all_copies(purpose: Purpose, append: bool) -> bool {
     append || moves && !Planted::MoveFromOneCopy.is_planted()
 }
 
-fn send_writes(key: SyncKey, purpose: Purpose, writes: Vec<(DiskId, Message)>, ground: &mut Ground) {
+fn send_writes(key: SyncKey, purpose: Purpose, writes: Vec<(DiskId, Message)>, shared: &mut Shared) {
     for (disk, message) in writes {
-        ground.call(Owner::SyncWrite(key, purpose), disk, message);
+        shared.call(Owner::SyncWrite(key, purpose), disk, message);
     }
 }
 
 /// Reports disks with damaged blocks.
-fn tell_damage(chunk: ChunkIndex, damage: Vec<Damage>, ground: &mut Ground) {
+fn tell_damage(chunk: ChunkIndex, damage: Vec<Damage>, shared: &mut Shared) {
     for Damage { disk, corrupt, older } in damage {
-        ground.reports.counters.corrupt_blocks += corrupt.len() as u64;
-        ground.reports.counters.lost_writes += older.len() as u64;
+        shared.mailbox.counters.corrupt_blocks += corrupt.len() as u64;
+        shared.mailbox.counters.lost_writes += older.len() as u64;
         if !corrupt.is_empty() {
             let blocks = corrupt.len() as u64;
-            ground.reports.emit(Event::CorruptRead { disk, chunk, blocks, lbas: corrupt });
+            shared.mailbox.emit(Event::CorruptRead { disk, chunk, blocks, lbas: corrupt });
         }
         if !older.is_empty() {
             let blocks = older.len() as u64;
-            ground.reports.emit(Event::LostWrite { disk, chunk, blocks, lbas: older });
+            shared.mailbox.emit(Event::LostWrite { disk, chunk, blocks, lbas: older });
         }
     }
 }
 
 /// Answers the reads that waited, or sends them back to the gate if the copies could not be read.
-fn answer_waiting(sync: &mut Sync, ground: &mut Ground, operations: &mut Operations) {
+fn answer_waiting(sync: &mut Sync, shared: &mut Shared, operations: &mut Operations) {
     for waiting in sync.take_waiting() {
         if !sync.has_chosen() {
-            operations.wait_again(waiting.operation, &mut ground.reports);
+            operations.wait_again(waiting.operation, &mut shared.mailbox);
             continue;
         }
         let result = match sync.answer(&waiting) {
@@ -512,7 +512,7 @@ fn answer_waiting(sync: &mut Sync, ground: &mut Ground, operations: &mut Operati
             Ok(data) => Ok(Some(data)),
             Err(lbas) => Err(SpaceError::Corrupt { lbas }),
         };
-        operations.finish_operation(waiting.operation, result, ground);
+        operations.finish_operation(waiting.operation, result, shared);
     }
 }
 

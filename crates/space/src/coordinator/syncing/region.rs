@@ -1,8 +1,8 @@
 //! One step on one region: the blocks read from each copy, and the writes that follow. Sends nothing itself.
 
 use super::super::choosing::{Belief, Candidate, RegionCopy, choose, choose_after_crash};
+use super::super::dirty_regions::Believed;
 use super::super::keys::{OperationKey, Purpose};
-use super::super::suspects::Believed;
 use super::super::{Comparison, OVERWRITE_BLOCKS, REGION_BLOCKS};
 use crate::message::Operation as Message;
 use crate::planted::Planted;

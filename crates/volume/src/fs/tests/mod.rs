@@ -1,5 +1,6 @@
 //! The file layer over virtual disks in memory, power cuts included.
 
+mod background_trim;
 pub mod checkpoints;
 pub mod crash;
 pub mod damage;
@@ -11,7 +12,6 @@ pub mod outage;
 mod overlapping;
 mod owners;
 pub mod pieces;
-mod preparing;
 pub mod quotas;
 pub mod renames;
 pub mod reserve;

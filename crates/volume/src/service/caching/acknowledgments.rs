@@ -3,8 +3,8 @@
 use super::{CacheHolder, Caching, Holder, LeaseName, level_of, note_caching, state_of};
 use crate::backend::{LeaseState, OpenId, OplockLevel, Reply};
 use crate::service::agenda::Agenda;
-use crate::service::halt::Halt;
 use crate::service::opens::Opens;
+use crate::service::suspend::Suspend;
 use types::NtStatus;
 
 impl Caching {
@@ -15,7 +15,7 @@ impl Caching {
         agenda: &mut Agenda,
         id: OpenId,
         level: OplockLevel,
-    ) -> Result<Reply, Halt> {
+    ) -> Result<Reply, Suspend> {
         let open = opens.get_mut(id).ok_or(NtStatus::FILE_CLOSED)?;
         let file = open.stream.file;
         let CacheHolder::Oplock(caching) = &mut open.holder else {
@@ -64,7 +64,7 @@ impl Caching {
         agenda: &mut Agenda,
         name: LeaseName,
         state: LeaseState,
-    ) -> Result<Reply, Halt> {
+    ) -> Result<Reply, Suspend> {
         let lease = self.leases.get_mut(&name).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
         let file = lease.stream.file;
         let next = lease.caching.acknowledge(state, agenda.clock.now())?;

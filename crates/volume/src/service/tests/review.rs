@@ -2,16 +2,16 @@
 
 use super::*;
 use crate::service::grant::Needs;
-use crate::service::halt::Halt;
 use crate::service::io::check_write;
 use crate::service::review::review;
+use crate::service::suspend::Suspend;
 
 /// Neither its own rights nor the share's let it write, or make a link, which takes the share's alone.
 fn is_powerless(bench: &mut Bench, id: OpenId) -> bool {
     let written = check_write(&mut bench.service.parts(), id, 0, 1);
     let open = bench.service.opens.get(id).expect("its close has not run");
     let linked = open.grant().check(Needs::Any(rights::FILE_ALL));
-    matches!(written, Err(Halt::Status(NtStatus::ACCESS_DENIED))) && linked.is_err()
+    matches!(written, Err(Suspend::Status(NtStatus::ACCESS_DENIED))) && linked.is_err()
 }
 
 fn amend(_: &Standing) -> Ruling {

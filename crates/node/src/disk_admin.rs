@@ -9,7 +9,7 @@ use crate::error::{Done, Error, ErrorKind};
 use crate::formatting::{Made, NewDisk, format_disks};
 use crate::job_control::JobControl;
 use crate::jobs::{JobId, JobState};
-use crate::neighbours::Neighbours;
+use crate::peers::Peers;
 use crate::pools::{PoolSpace, Pools};
 use crate::records::Keeper;
 use crate::returning::{Parts, take_back};
@@ -34,7 +34,7 @@ const ADD_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Looks after disks.
 #[derive(Clone)]
-pub struct DiskCare {
+pub struct DiskAdmin {
     pub(crate) tasks: Rc<Tasks>,
     pub(crate) state: State,
     pub(crate) disks: Rc<Disks>,
@@ -42,10 +42,10 @@ pub struct DiskCare {
     pub(crate) volumes: Rc<Volumes>,
     pub(crate) keeper: Rc<Keeper>,
     pub(crate) jobs: JobControl,
-    pub(crate) neighbours: Rc<Neighbours>,
+    pub(crate) peers: Rc<Peers>,
 }
 
-impl DiskCare {
+impl DiskAdmin {
     /// Writes down which disks are there, and where.
     pub(crate) fn record_states(&self) {
         let (now, unix_s) = (self.tasks.now(), self.tasks.unix_seconds());
@@ -113,16 +113,16 @@ impl DiskCare {
     /// No volume of the pool depends on the disk; one that is not served may.
     fn is_free(&self, disk: DiskId, pool: PoolId) -> bool {
         self.volumes.are_served_of(pool)
-            && !self.neighbours.is_needed(disk)
+            && !self.peers.is_needed(disk)
             && self.pools.space(pool).is_some_and(|space| space.is_free(disk))
     }
 
     /// Forgets disks of nodes that have left for good, once nothing depends on them. One node does, since all of them could.
     pub(crate) fn end_orphans(&self) {
-        if !self.neighbours.is_first() {
+        if !self.peers.is_first() {
             return;
         }
-        for (disk, pool) in self.neighbours.orphans() {
+        for (disk, pool) in self.peers.orphans() {
             let is_free = self.volumes.are_served_of(pool)
                 && self.pools.space(pool).is_some_and(|space| space.is_free(disk));
             if !is_free {
@@ -186,13 +186,13 @@ impl DiskCare {
         mut disks: Vec<NewDisk>,
         slab_bytes: Option<u64>,
     ) -> Done<(Vec<DiskRecord>, Made)> {
-        disks.iter_mut().for_each(|disk| self.neighbours.name_domain(&mut disk.fault_domain));
+        disks.iter_mut().for_each(|disk| self.peers.name_domain(&mut disk.fault_domain));
         let (time_bound, unix_s) = (self.disks.timeout(), self.tasks.unix_seconds());
         let format = move || format_disks(pool, &disks, slab_bytes, time_bound, unix_s);
         let formatted = self.tasks.blocking(format).await;
         let (mut records, made) =
             formatted.unwrap_or_else(|| Err(Error::io("no thread to format disks on")))?;
-        self.neighbours.name_own(&mut records);
+        self.peers.name_own(&mut records);
         Ok((records, made))
     }
 
@@ -225,8 +225,8 @@ impl DiskCare {
     /// # Errors
     /// Why it was not added; see [`ErrorKind`].
     pub async fn add(&self, pool: PoolId, disk: NewDisk) -> Done<DiskId> {
-        let Self { state, disks, tasks, neighbours, .. } = self;
-        let parts = Parts { state, disks, tasks, neighbours };
+        let Self { state, disks, tasks, peers, .. } = self;
+        let parts = Parts { state, disks, tasks, peers };
         if let Some(returned) = take_back(parts, pool, &disk.path).await? {
             return Ok(returned);
         }
@@ -279,7 +279,7 @@ impl DiskCare {
     /// `NotFound`; `Conflict` or `NoSpace` if the other disks cannot hold its contents.
     pub async fn retire(&self, disk: DiskId) -> Done<JobId> {
         let since_unix_s = self.tasks.unix_seconds();
-        if let Some(left) = self.neighbours.left_behind().into_iter().find(|left| left.id == disk) {
+        if let Some(left) = self.peers.left_behind().into_iter().find(|left| left.id == disk) {
             return self.give_up(DiskRecord { state: DiskState::Retired, since_unix_s, ..left }).await;
         }
         let record = {
@@ -335,7 +335,7 @@ impl DiskCare {
     /// Adds `new` to the disk's pool, and moves the disk's slabs to others; answers with the new disk and the job.
     ///
     /// # Errors
-    /// As [`DiskCare::add`] and [`DiskCare::retire`].
+    /// As [`DiskAdmin::add`] and [`DiskAdmin::retire`].
     pub async fn replace(&self, old: DiskId, new: NewDisk) -> Done<(DiskId, JobId)> {
         let pool = self.disks.pool_of(old).ok_or_else(|| Error::not_found("disk", old))?;
         let added = self.add(pool, new).await?;
@@ -373,7 +373,7 @@ impl DiskCare {
             .values()
             .filter(|slot| slot.record.pool == pool && slot.record.id != disk && slot.is_usable())
             .collect();
-        let elsewhere = self.neighbours.usable_of(pool);
+        let elsewhere = self.peers.usable_of(pool);
         let entries = self.volumes.entries();
         let own = entries.values().filter(|entry| entry.pool == pool);
         let most = own.max_by_key(|entry| entry.record.resiliency.copies());

@@ -7,14 +7,14 @@
 use super::caching::Caching;
 use super::close::remove_link;
 use super::file_opens::Doomed;
-use super::halt::Halt;
 use super::intervals::Interval;
 use super::open::{CacheHolder, Durable, LeaseName, LinkName, Open, WriteTime, places_of};
 use super::open_record::{LeaseRecord, OpenRecord, StateRecord, StoredCache};
 use super::parts::Parts;
 use super::path::join;
+use super::persist_opens::settle;
 use super::range_locks::LockSequences;
-use super::settling::settle;
+use super::suspend::Suspend;
 use crate::backend::{
     AccessToken, DurableRequest, OpenId, OplockLevel, Privileges, SessionId, ShareOptions, ShareRoot,
     Standing, WideString,
@@ -32,7 +32,7 @@ const NOBODY: SessionId = SessionId(0);
 
 /// The way back of opens, leases, locks and deletions that outlived a start.
 #[derive(Debug, Default)]
-pub struct Restoring {
+pub struct RecoverOpens {
     walk: OpenStateWalk,
     all_read: bool,
     leases: VecDeque<(LeaseName, LeaseRecord)>,
@@ -45,7 +45,7 @@ pub struct Restoring {
     waits: bool,
 }
 
-impl Restoring {
+impl RecoverOpens {
     /// Whether the next step can be taken at once.
     pub fn is_due(&self) -> bool {
         !self.waits
@@ -294,7 +294,7 @@ fn restore_deletion(parts: &mut Parts<'_>, file: FileId, doomed: &Doomed) -> Res
                 Err(error) => return Err(error),
             };
             match remove_link(parts, file, link, directory, None) {
-                Ok(_) | Err(Halt::Status(_)) => {}
+                Ok(_) | Err(Suspend::Status(_)) => {}
                 Err(_) => return Err(FsError::Miss),
             }
         }

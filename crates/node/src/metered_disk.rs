@@ -98,14 +98,14 @@ fn add(counter: &Cell<u64>, value: u64) {
 /// A disk behind counters, which are also told how long each operation took.
 ///
 /// Invariant: the disk beneath knows each operation by its place in `in_work`; the places that no operation has are those in `free`.
-pub struct CountedDisk {
+pub struct MeteredDisk {
     disk: Box<dyn Disk>,
     counters: Rc<Counters>,
     in_work: Vec<Option<InWork>>,
     free: Vec<u32>,
 }
 
-impl CountedDisk {
+impl MeteredDisk {
     /// Takes counters that continue from an earlier opening of the same disk.
     pub fn new(disk: Box<dyn Disk>, counters: Rc<Counters>) -> Self {
         // Answers of an earlier opening do not come any more.
@@ -138,7 +138,7 @@ impl CountedDisk {
     }
 }
 
-impl Disk for CountedDisk {
+impl Disk for MeteredDisk {
     fn info(&self) -> &DiskInfo {
         self.disk.info()
     }
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn operations_bytes_and_errors_are_counted() {
         let counters = Rc::new(Counters::default());
-        let mut disk = CountedDisk::new(Box::new(MemoryDisk::new(1 << 20)), counters.clone());
+        let mut disk = MeteredDisk::new(Box::new(MemoryDisk::new(1 << 20)), counters.clone());
         disk.submit(1, DiskOperation::Read { offset: 0, into: BufMut::for_overwrite(8192) });
         let data = BufMut::zeroed(4096).freeze().into();
         disk.submit(2, DiskOperation::Write { offset: 0, data, durable: true });
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn operations_are_timed_by_kind_and_answers_carry_the_tokens_of_the_caller() {
         let counters = Rc::new(Counters::default());
-        let mut disk = CountedDisk::new(Box::new(MemoryDisk::new(1 << 20)), counters.clone());
+        let mut disk = MeteredDisk::new(Box::new(MemoryDisk::new(1 << 20)), counters.clone());
         for round in 1..=3 {
             // Later operations use the places again.
             for (token, operation) in [
@@ -254,7 +254,7 @@ mod tests {
     }
 
     /// Polls a disk that has a probe in work; returns its caller's completions.
-    fn probed(disk: &mut CountedDisk) -> Vec<DiskCompletion> {
+    fn probed(disk: &mut MeteredDisk) -> Vec<DiskCompletion> {
         disk.counters.probes.ask();
         assert!(disk.has_news());
         let mut answers = Vec::new();
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn a_probe_is_nobodys_answer_and_no_figure() {
         let counters = Rc::new(Counters::default());
-        let mut disk = CountedDisk::new(Box::new(MemoryDisk::new(1 << 20)), counters.clone());
+        let mut disk = MeteredDisk::new(Box::new(MemoryDisk::new(1 << 20)), counters.clone());
         assert!(probed(&mut disk).is_empty());
         assert_eq!((counters.operations(), counters.read_latency.borrow().count()), (0, 0));
         // Beside others, which keep their tokens.
@@ -282,7 +282,7 @@ mod tests {
         for (error, lost_at) in [(DiskError::Gone, 1), (DiskError::TimedOut, 1), (DiskError::Medium(5), 2)] {
             let counters = Rc::new(Counters::default());
             let beneath = CrashDisk::new(CrashOptions::new(1 << 20));
-            let mut disk = CountedDisk::new(Box::new(beneath.clone()), counters.clone());
+            let mut disk = MeteredDisk::new(Box::new(beneath.clone()), counters.clone());
             let is_out = || counters.lost.get() || counters.probes.is_unreadable();
             // One block that cannot be read, among blocks that can.
             if lost_at > 1 {
@@ -298,7 +298,7 @@ mod tests {
                 assert_eq!(is_out(), probe == lost_at, "{error:?} after {probe}");
             }
             // The disk is opened anew: that decides.
-            CountedDisk::new(Box::new(MemoryDisk::new(1 << 20)), counters.clone());
+            MeteredDisk::new(Box::new(MemoryDisk::new(1 << 20)), counters.clone());
             assert!(!counters.probes.is_unreadable());
         }
     }

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use types::{BLOCK_BYTES, ChunkIndex, DiskId, Lba, Monotonic, VolumeId};
 
-pub(super) struct Setting {
+pub(super) struct Context {
     pub volume: VolumeId,
     /// Names this opening; never 0, never reused.
     pub incarnation: u128,
@@ -20,7 +20,7 @@ pub(super) struct Setting {
     pub phase: Phase,
 }
 
-impl Setting {
+impl Context {
     /// Whether the chunk map is complete and the coordinator runs requests.
     pub fn serving(&self) -> bool {
         matches!(self.phase, Phase::Serving | Phase::Closing)

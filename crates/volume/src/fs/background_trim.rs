@@ -31,7 +31,7 @@ const DELAY: Duration = Duration::from_millis(20);
 ///
 /// A run is in `waiting`, or in `under_way` while a request for it is. `blocks` counts both.
 #[derive(Debug, Default)]
-pub struct Preparing {
+pub struct BackgroundTrim {
     waiting: Vec<BlockRun>,
     under_way: Vec<BlockRun>,
     blocks: u64,
@@ -39,7 +39,7 @@ pub struct Preparing {
     since: Option<Monotonic>,
 }
 
-impl Preparing {
+impl BackgroundTrim {
     /// Blocks that are free, and cannot be reserved yet.
     pub fn blocks(&self) -> u64 {
         self.blocks
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn freed_blocks_gather_and_short_runs_are_left_as_they_are() {
-        let (start, mut preparing) = (Monotonic::default(), Preparing::default());
+        let (start, mut preparing) = (Monotonic::default(), BackgroundTrim::default());
         for freed in [run(8, 4), run(100, 7), run(4, 4), run(200, 16)] {
             assert!(preparing.add(freed, start));
         }
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn what_is_freed_beyond_a_limit_does_not_wait() {
-        let mut preparing = Preparing::default();
+        let mut preparing = BackgroundTrim::default();
         assert!(preparing.add(run(0, BLOCKS_MAX as u32), Monotonic::default()));
         assert!(!preparing.add(run(1 << 20, 8), Monotonic::default()));
         assert_eq!(preparing.take_waiting(), vec![run(0, BLOCKS_MAX as u32)]);

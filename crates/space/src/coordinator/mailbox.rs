@@ -42,7 +42,7 @@ pub(super) enum Heard {
 }
 
 #[derive(Default)]
-pub(super) struct Reports {
+pub(super) struct Mailbox {
     events: VecDeque<Event>,
     pub counters: Counters,
     /// Whether something changed that gated operations may have waited for.
@@ -52,7 +52,7 @@ pub(super) struct Reports {
     refused_by: Option<Epoch>,
 }
 
-impl Reports {
+impl Mailbox {
     pub fn emit(&mut self, event: Event) {
         // If nobody listens, the newest events are the ones worth keeping.
         if self.events.len() >= EVENTS_MAX {

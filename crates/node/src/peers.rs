@@ -4,7 +4,7 @@
 //! Owns the knowledge of other nodes from heartbeats and records. Promises: pure bookkeeping; verdicts
 //! come from outside. A single server has nothing in here, and nothing is asked of it.
 
-use crate::answering::Heartbeats;
+use crate::lease_gate::Heartbeats;
 use records::{Condition, DiskRecord, DiskState, FaultDomain, NodeLease, Record, Stored, VolumeRecord};
 use space::coordinator::Predecessor;
 use space::message::Transport;
@@ -81,7 +81,7 @@ pub(crate) struct Turned {
 ///
 /// Invariant: without a membership everything else is empty.
 #[derive(Default)]
-pub struct Neighbours {
+pub struct Peers {
     membership: OnceCell<Membership>,
     nodes: RefCell<BTreeMap<NodeId, NodeLife>>,
     /// Disks of other nodes, as they are recorded.
@@ -104,14 +104,14 @@ pub struct Neighbours {
     refused: RefCell<BTreeMap<DiskId, String>>,
 }
 
-impl Neighbours {
+impl Peers {
     /// Makes the neighbours of a node, or with `None` of a single server, which has none.
     pub fn new(membership: Option<Membership>) -> Self {
-        let neighbours = Self::default();
+        let peers = Self::default();
         if let Some(membership) = membership {
-            neighbours.join(membership);
+            peers.join(membership);
         }
-        neighbours
+        peers
     }
 
     /// Makes the single server a node, which it is for life.

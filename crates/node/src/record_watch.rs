@@ -6,10 +6,10 @@
 //! ([`space::takeover`]). Never decides about safety: a claim is a compare-and-swap, and disks refuse
 //! old epochs (I2, I3). Of a single server nothing is done here.
 
-use crate::answering::Answering;
 use crate::damage_kept::DamageKeeper;
 use crate::disks::Disks;
-use crate::neighbours::{Neighbours, NodeLife, Turned};
+use crate::lease_gate::LeaseGate;
+use crate::peers::{NodeLife, Peers, Turned};
 use crate::pools::Pools;
 use crate::records::Keeper;
 use crate::recovery::Records;
@@ -55,7 +55,7 @@ struct Seen {
 
 /// Follows the records. Clones share it.
 #[derive(Clone)]
-pub(crate) struct Following {
+pub(crate) struct RecordWatch {
     pub tasks: Rc<Tasks>,
     pub state: State,
     pub disks: Rc<Disks>,
@@ -63,10 +63,10 @@ pub(crate) struct Following {
     pub volumes: Rc<Volumes>,
     pub keeper: Rc<Keeper>,
     pub damage: DamageKeeper,
-    pub neighbours: Rc<Neighbours>,
+    pub peers: Rc<Peers>,
     pub opener: VolumeOpener,
     pub care: VolumeCare,
-    pub answering: Rc<Answering>,
+    pub lease_gate: Rc<LeaseGate>,
     /// None on a single server.
     watch: Rc<OnceCell<Watch>>,
     /// The records were read once.
@@ -100,11 +100,11 @@ fn concerns(changes: &Changes) -> bool {
         || changes.keys.keys().any(|key| prefixes.iter().any(|prefix| key.starts_with(prefix)))
 }
 
-impl Following {
+impl RecordWatch {
     pub fn new(
         parts: &crate::recovery::Recovery,
         keeper: Rc<Keeper>,
-        answering: Rc<Answering>,
+        lease_gate: Rc<LeaseGate>,
         watch: Option<Watch>,
     ) -> Self {
         Self {
@@ -115,10 +115,10 @@ impl Following {
             volumes: parts.opener.volumes.clone(),
             keeper,
             damage: parts.damage.clone(),
-            neighbours: parts.neighbours.clone(),
+            peers: parts.peers.clone(),
             opener: parts.opener.clone(),
             care: parts.care.clone(),
-            answering,
+            lease_gate,
             watch: Rc::new(watch.map_or_else(OnceCell::new, OnceCell::from)),
             began: Rc::default(),
             has_begun_removals: Rc::default(),
@@ -157,24 +157,24 @@ impl Following {
             return;
         }
         self.running.set(true);
-        let following = self.clone();
+        let record_watch = self.clone();
         self.tasks.spawn(async move {
-            match following.state.change(Records::read).await {
+            match record_watch.state.change(Records::read).await {
                 Ok(records) => {
-                    if let Some(failures) = following.unreadable.note_success() {
+                    if let Some(failures) = record_watch.unreadable.note_success() {
                         tracing::info!(failures, "the records of the cluster are read again");
                     }
-                    following.follow(records);
+                    record_watch.follow(records);
                 }
                 Err(error) => {
-                    if following.unreadable.note_failure() {
+                    if record_watch.unreadable.note_failure() {
                         tracing::warn!(%error, "the records of the cluster cannot be read; it is tried again");
                     }
-                    following.wanted.set(true);
-                    following.tasks.rest(AGAIN).await;
+                    record_watch.wanted.set(true);
+                    record_watch.tasks.rest(AGAIN).await;
                 }
             }
-            following.running.set(false);
+            record_watch.running.set(false);
         });
     }
 
@@ -189,8 +189,8 @@ impl Following {
     /// Takes the lease. In a new term of it another node may have claimed this one's volumes, or be about to: it answers by it when it has
     /// recorded a new life, which such a claim does not survive, and has read which volumes are its own.
     pub fn take_lease(&self) {
-        match self.answering.take_offer() {
-            None if self.answering.bind() => self.pools.bind(),
+        match self.lease_gate.take_offer() {
+            None if self.lease_gate.bind() => self.pools.bind(),
             None => self.pools.tell_lease(),
             Some(term) if self.admission.get() != Admission::UnderWay => self.admit(term),
             Some(_) => {}
@@ -199,33 +199,33 @@ impl Following {
 
     /// Reports that all changes so far are applied: volumes that another node has claimed are withdrawn.
     pub fn tell_applied(&self) {
-        self.answering.note_applied(self.applied.get());
+        self.lease_gate.note_applied(self.applied.get());
     }
 
     /// Begins to record a new life of this node, for a lease of this term.
     fn admit(&self, term: u64) {
-        let Some(own) = self.neighbours.own() else { return };
+        let Some(own) = self.peers.own() else { return };
         self.admission.set(Admission::UnderWay);
-        let following = self.clone();
+        let record_watch = self.clone();
         self.tasks.spawn(async move {
-            let admitted = following.state.change(move |state| {
+            let admitted = record_watch.state.change(move |state| {
                 let incarnation = record_life(state, own)?;
                 Ok((incarnation, Records::read(state)?))
             });
             match admitted.await {
                 Ok((incarnation, records)) => {
-                    following.unrecorded.note_success();
-                    tracing::info!(node = following.neighbours.name(own), incarnation, term, "this node answers for its volumes from now on");
-                    following.follow(records);
-                    following.answering.admit(term);
-                    following.admission.set(Admission::Inside(incarnation));
+                    record_watch.unrecorded.note_success();
+                    tracing::info!(node = record_watch.peers.name(own), incarnation, term, "this node answers for its volumes from now on");
+                    record_watch.follow(records);
+                    record_watch.lease_gate.admit(term);
+                    record_watch.admission.set(Admission::Inside(incarnation));
                 }
                 Err(error) => {
-                    if following.unrecorded.note_failure() {
+                    if record_watch.unrecorded.note_failure() {
                         tracing::warn!(%error, "that this node is back cannot be recorded yet; it is tried again");
                     }
-                    following.tasks.rest(AGAIN).await;
-                    following.admission.set(Admission::Outside);
+                    record_watch.tasks.rest(AGAIN).await;
+                    record_watch.admission.set(Admission::Outside);
                 }
             }
         });
@@ -234,10 +234,9 @@ impl Following {
     /// Takes verdicts about nodes.
     pub fn set_nodes(&self, nodes: BTreeMap<NodeId, NodeLife>) {
         let now = self.tasks.now();
-        let Turned { down, nodes_down, nodes_up, cut_off, reached_again } =
-            self.neighbours.set_nodes(nodes, now);
+        let Turned { down, nodes_down, nodes_up, cut_off, reached_again } = self.peers.set_nodes(nodes, now);
         for node in nodes_down {
-            let node = self.neighbours.name(node);
+            let node = self.peers.name(node);
             tracing::warn!(
                 node,
                 disks = down.len(),
@@ -245,18 +244,18 @@ impl Following {
             );
         }
         for node in nodes_up {
-            let node = self.neighbours.name(node);
+            let node = self.peers.name(node);
             tracing::info!(node, "a node is back: its disks are brought up to date");
         }
         for node in cut_off {
-            let node = self.neighbours.name(node);
+            let node = self.peers.name(node);
             tracing::warn!(
                 node,
                 "this node and another one do not hear each other: its disks leave the volumes that can do without"
             );
         }
         for node in reached_again {
-            let node = self.neighbours.name(node);
+            let node = self.peers.name(node);
             tracing::info!(node, "this node and another one hear each other again");
         }
         self.heed_nodes();
@@ -266,17 +265,17 @@ impl Following {
     /// Has the spaces heed which disks of other nodes are down: by present knowledge, not by changes.
     fn heed_nodes(&self) {
         for space in self.pools.spaces() {
-            space.heed_nodes(|disk| self.neighbours.is_down(disk));
+            space.heed_nodes(|disk| self.peers.is_down(disk));
         }
     }
 
     /// Applies these records.
     fn follow(&self, records: Records) {
         let Records { pools, disks, volumes, deleted, damage, lost, leases } = records;
-        self.neighbours.set_leases(leases);
+        self.peers.set_leases(leases);
         if !self.began.replace(true) {
             let of_own = |damage: &DiskDamage| {
-                disks.iter().any(|disk| disk.value.id == damage.disk && self.neighbours.is_own(&disk.value))
+                disks.iter().any(|disk| disk.value.id == damage.disk && self.peers.is_own(&disk.value))
             };
             self.damage.remember(values(damage).into_iter().filter(of_own).collect(), values(lost));
             let unfinished = volumes.iter().filter(|volume| volume.value.is_unfinished);
@@ -337,10 +336,10 @@ impl Following {
     }
 
     fn follow_disks(&self, disks: &[DiskRecord]) {
-        let known = self.neighbours.disks().clone();
-        let gone = self.neighbours.set_disks(disks);
+        let known = self.peers.disks().clone();
+        let gone = self.peers.set_disks(disks);
         for record in disks {
-            match self.neighbours.is_own(record) {
+            match self.peers.is_own(record) {
                 true => self.follow_own_disk(record, known.contains_key(&record.id)),
                 false => self.follow_other_disk(record, known.get(&record.id)),
             }
@@ -411,7 +410,7 @@ impl Following {
     }
 
     fn follow_volumes(&self, volumes: &[VolumeRecord]) {
-        self.neighbours.set_volumes(volumes.iter().cloned());
+        self.peers.set_volumes(volumes.iter().cloned());
         for record in volumes {
             if let Some(space) = self.pools.space(record.pool) {
                 // One that is open here and was claimed by another node stops.
@@ -441,7 +440,7 @@ impl Following {
         if self.is_stopping.get() {
             return;
         }
-        for (id, record) in self.neighbours.to_have() {
+        for (id, record) in self.peers.to_have() {
             if !self.volumes.is_elsewhere(id) && self.volumes.entries().contains_key(&id) {
                 continue;
             }
@@ -449,20 +448,20 @@ impl Following {
                 self.remove_unfinished(record);
                 continue;
             }
-            if let Some(owner) = record.owner.filter(|owner| Some(*owner) != self.neighbours.own()) {
-                let down_ms = self.neighbours.down_for(owner, self.tasks.now()).map(|down| down.as_millis());
-                tracing::warn!(volume = %id, name = record.name, from = self.neighbours.name(owner), ?down_ms, "a volume is taken over");
+            if let Some(owner) = record.owner.filter(|owner| Some(*owner) != self.peers.own()) {
+                let down_ms = self.peers.down_for(owner, self.tasks.now()).map(|down| down.as_millis());
+                tracing::warn!(volume = %id, name = record.name, from = self.peers.name(owner), ?down_ms, "a volume is taken over");
             }
             self.opener.open(record);
         }
     }
 }
 
-impl Following {
+impl RecordWatch {
     /// Removes a volume that nobody makes any more; one that this process makes is none.
     fn remove_unfinished(&self, record: VolumeRecord) {
         let mut unfinished = self.unfinished.borrow_mut();
-        if record.owner != self.neighbours.own() {
+        if record.owner != self.peers.own() {
             unfinished.entry(record.id).or_insert(false);
         }
         if let Some(is_being_removed) = unfinished.get_mut(&record.id)

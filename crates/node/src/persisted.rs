@@ -16,7 +16,7 @@ use types::PoolId;
 /// The state, and the revision of it that all disks carry.
 ///
 /// Invariant: `kept` never goes back, and was read from the state.
-pub struct KeptState {
+pub struct PersistedState {
     state: State,
     /// Coordinators wait for the disks.
     holds: Rc<Cell<bool>>,
@@ -26,7 +26,7 @@ pub struct KeptState {
     kept: Rc<Cell<u64>>,
 }
 
-impl KeptState {
+impl PersistedState {
     /// `holds`: coordinators wait for the disks; not in a cluster.
     pub fn new(state: State, holds: bool) -> Self {
         Self { began_at: state.revision(), state, holds: Rc::new(Cell::new(holds)), kept: Rc::default() }
@@ -45,10 +45,10 @@ impl KeptState {
     ///
     /// # Errors
     /// If its thread cannot be started.
-    pub fn client(&self, wake: impl Fn() + Send + 'static) -> Result<KeptClient, StateError> {
+    pub fn client(&self, wake: impl Fn() + Send + 'static) -> Result<PersistedClient, StateError> {
         let inner = self.state.client(wake)?;
         let (kept, holds) = (self.kept.clone(), self.holds.clone());
-        Ok(KeptClient { inner, holds, kept, held: Vec::new(), answers: Vec::new() })
+        Ok(PersistedClient { inner, holds, kept, held: Vec::new(), answers: Vec::new() })
     }
 
     pub fn state(&self) -> &State {
@@ -85,7 +85,7 @@ impl KeptState {
 
 /// The cluster state for coordinators: commits and reads are answered once the disks carry their
 /// revision.
-pub struct KeptClient {
+pub struct PersistedClient {
     inner: StateClient,
     holds: Rc<Cell<bool>>,
     kept: Rc<Cell<u64>>,
@@ -93,7 +93,7 @@ pub struct KeptClient {
     answers: Vec<StateCompletion>,
 }
 
-impl ClusterState for KeptClient {
+impl ClusterState for PersistedClient {
     fn submit(&mut self, token: u64, request: Request) {
         self.inner.submit(token, request);
     }
@@ -123,7 +123,7 @@ impl ClusterState for KeptClient {
 
 #[cfg(test)]
 mod tests {
-    use super::KeptState;
+    use super::PersistedState;
     use records::{Answer, ClusterState, MemoryState, Request, State, Transaction, Typed};
     use std::time::{Duration, Instant};
 
@@ -132,7 +132,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = State::open(&directory.path().join("state.redb")).unwrap();
         let revision = state.commit(Transaction::default().put("volume/x", vec![1])).unwrap();
-        let kept = KeptState::new(state, true);
+        let kept = PersistedState::new(state, true);
         let mut client = kept.client(|| {}).unwrap();
         client.submit(1, Request::Get { key: "volume/x".into() });
         client
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn what_is_held_for_the_disks_is_answered_when_the_server_becomes_a_node() {
         let state = State::from(MemoryState::new());
-        let kept = KeptState::new(state, true);
+        let kept = PersistedState::new(state, true);
         let (wake, woken) = std::sync::mpsc::channel();
         let mut client = kept.client(move || wake.send(()).unwrap_or(())).unwrap();
         client.submit(1, Request::Commit(Transaction::default().put("volume/x", vec![1])));

@@ -14,9 +14,9 @@
 use super::Event;
 use super::calls::{Failure, Owner};
 use super::choosing::Belief;
-use super::ground::Ground;
-use super::reports::{Next, Reports};
-use super::setting::Geometry;
+use super::context::Geometry;
+use super::mailbox::{Mailbox, Next};
+use super::shared::Shared;
 use crate::message::{Answer, Operation as Message};
 use crate::planted::Planted;
 use std::collections::BTreeMap;
@@ -97,9 +97,9 @@ impl Standing {
 
 /// Invariant: the copies of a chunk that is not listed here are equal, except for writes in flight (I10).
 #[derive(Default)]
-pub(super) struct Suspects(BTreeMap<ChunkIndex, Doubt>);
+pub(super) struct DirtyRegions(BTreeMap<ChunkIndex, Doubt>);
 
-impl Suspects {
+impl DirtyRegions {
     /// Whether no region may differ between copies.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -147,15 +147,15 @@ impl Suspects {
     }
 
     /// Whether the copies agree on the region of `lba`. Begins the work that makes them agree.
-    pub fn verdict(&mut self, index: ChunkIndex, lba: u64, ground: &mut Ground) -> Verdict {
+    pub fn verdict(&mut self, index: ChunkIndex, lba: u64, shared: &mut Shared) -> Verdict {
         if matches!(self.0.get(&index), Some(Doubt::Unknown)) {
-            self.probe(index, ground);
+            self.probe(index, shared);
         }
-        let region = ground.setting.geometry.region_in_chunk(lba);
+        let region = shared.context.geometry.region_in_chunk(lba);
         match self.0.get(&index) {
             Some(Doubt::Unknown | Doubt::Probing { .. }) => Verdict::MayDiffer,
             Some(Doubt::Regions(regions)) if regions.contains_key(&region) => {
-                ground.reports.leave(Next::Reconcile(index, lba));
+                shared.mailbox.leave(Next::Reconcile(index, lba));
                 Verdict::MayDiffer
             }
             Some(Doubt::Regions(_)) | None => Verdict::Equal,
@@ -163,22 +163,22 @@ impl Suspects {
     }
 
     /// Fetches the epochs of the chunk's regions from every in-sync copy.
-    fn probe(&mut self, index: ChunkIndex, ground: &mut Ground) {
-        let holders = ground.holders_of(index);
+    fn probe(&mut self, index: ChunkIndex, shared: &mut Shared) {
+        let holders = shared.holders_of(index);
         let Some(doubt) = self.0.get_mut(&index) else { return };
         // A chunk that is being given back is not asked about.
-        if *doubt != Doubt::Unknown || !ground.chunks.is_mapped(index) {
+        if *doubt != Doubt::Unknown || !shared.chunks.is_mapped(index) {
             return;
         }
         if holders.len() < 2 {
             self.set_clean(index);
-            ground.reports.recheck = true;
+            shared.mailbox.recheck = true;
             return;
         }
         *doubt = Doubt::Probing { pending: holders.to_vec(), answers: Vec::new() };
-        ground.reports.counters.probed_chunks += 1;
+        shared.mailbox.counters.probed_chunks += 1;
         for disk in holders {
-            ground.call(Owner::Probe(index), disk, Message::Regions { chunk: index });
+            shared.call(Owner::Probe(index), disk, Message::Regions { chunk: index });
         }
     }
 
@@ -187,18 +187,18 @@ impl Suspects {
         index: ChunkIndex,
         disk: DiskId,
         result: Result<Answer, Failure>,
-        ground: &mut Ground,
+        shared: &mut Shared,
     ) {
-        let (settled, regions) = (ground.membership.record().settled, ground.setting.geometry.regions());
+        let (settled, regions) = (shared.membership.record().settled, shared.context.geometry.regions());
         let Some(doubt) = self.0.get_mut(&index) else { return };
         let Doubt::Probing { pending, answers } = doubt else { return };
         pending.retain(|pending| *pending != disk);
         match result {
             Ok(Answer::Regions(found)) => answers.push((disk, found)),
             Ok(_) => answers.push((disk, Regions::default())),
-            Err(_) if ground.membership.is_in_sync(disk) => {
+            Err(_) if shared.membership.is_in_sync(disk) => {
                 *doubt = Doubt::Unknown;
-                ground.reports.recheck = true;
+                shared.mailbox.recheck = true;
                 return;
             }
             Err(_) => {}
@@ -217,7 +217,7 @@ impl Suspects {
             } else {
                 *doubt = Doubt::Regions(found);
             }
-            ground.reports.recheck = true;
+            shared.mailbox.recheck = true;
         }
     }
 
@@ -228,11 +228,11 @@ impl Suspects {
         lba: u64,
         blocks: u64,
         geometry: Geometry,
-        reports: &mut Reports,
+        mailbox: &mut Mailbox,
     ) {
-        reports.counters.reconciled_blocks += blocks;
+        mailbox.counters.reconciled_blocks += blocks;
         if blocks > 0 {
-            reports.emit(Event::Reconciled { chunk: index, blocks });
+            mailbox.emit(Event::Reconciled { chunk: index, blocks });
         }
         if let Some(Doubt::Regions(regions)) = self.0.get_mut(&index) {
             regions.remove(&geometry.region_in_chunk(lba));
@@ -240,7 +240,7 @@ impl Suspects {
                 self.set_clean(index);
             }
         }
-        reports.recheck = true;
+        mailbox.recheck = true;
     }
 
     /// Begins up to `slots` probes that nobody waits for, and finds regions to reconcile. Returns the
@@ -248,18 +248,18 @@ impl Suspects {
     pub fn probe_in_background(
         &mut self,
         slots: usize,
-        ground: &mut Ground,
+        shared: &mut Shared,
     ) -> (usize, Vec<(ChunkIndex, u64)>) {
         let (mut begun, mut found) = (0, Vec::new());
         let due = self.0.keys().copied().filter(|index| {
-            debug_assert!(ground.chunks.get(*index).is_some(), "{index:?} was given back, and may differ");
-            ground.chunks.is_mapped(*index)
+            debug_assert!(shared.chunks.get(*index).is_some(), "{index:?} was given back, and may differ");
+            shared.chunks.is_mapped(*index)
         });
         for index in due.take(slots).collect::<Vec<_>>() {
-            let geometry = ground.setting.geometry;
+            let geometry = shared.context.geometry;
             match self.0.get(&index) {
                 Some(Doubt::Unknown) => {
-                    self.probe(index, ground);
+                    self.probe(index, shared);
                     begun += 1;
                 }
                 Some(Doubt::Regions(regions)) => {

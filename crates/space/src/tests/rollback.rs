@@ -2,10 +2,10 @@
 
 use super::{Bench, CHUNK, VOLUME, disk, filled};
 use crate::api::SpaceRequest;
+use crate::block_store::BlockStore;
 use crate::coordinator::{Event, Phase};
 use crate::fake_store::{FakeFault, FakeImage, FakeStore};
 use crate::local::LocalEvent;
-use crate::seam::BlockStore;
 use records::{FaultDomain, JobKind, Resiliency, Typed, VolumeRecord};
 use std::time::Duration;
 use store::api::{StoreRequest, WriteClass};

@@ -18,7 +18,7 @@
 //! question whether it still has promised too little: one that is held may be exchanged for the right one.
 
 use super::chunks::{Chunk, Chunks};
-use super::homes::may_miss;
+use super::fault_domains::may_miss;
 use crate::planted::Planted;
 use records::VolumeRecord;
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,9 +5,9 @@
 
 use super::calls::{Calls, Outcome, Owner};
 use super::chunks::Chunks;
+use super::context::Context;
+use super::mailbox::Mailbox;
 use super::membership::Membership;
-use super::reports::Reports;
-use super::setting::Setting;
 use crate::message::Operation;
 use crate::planted::Planted;
 use pool::ChunkCopies;
@@ -16,9 +16,9 @@ use std::collections::BTreeSet;
 use store::api::StoreError;
 use types::{ChangeNumber, ChunkIndex, DiskId};
 
-pub(super) struct Ground {
-    pub setting: Setting,
-    pub reports: Reports,
+pub(super) struct Shared {
+    pub context: Context,
+    pub mailbox: Mailbox,
     pub membership: Membership,
     pub chunks: Chunks,
     pub calls: Calls,
@@ -31,7 +31,7 @@ impl Owner {
     pub fn asks_regions_of(self) -> Option<ChunkIndex> {
         match self {
             Self::Probe(chunk)
-            | Self::Survey(chunk)
+            | Self::Verify(chunk)
             | Self::BuildRegions(chunk)
             | Self::ResyncRegions(_, chunk) => Some(chunk),
             _ => None,
@@ -39,7 +39,7 @@ impl Owner {
     }
 }
 
-impl Ground {
+impl Shared {
     /// Returns the disks whose copy of the chunk holds every acknowledged write, in order of their ids.
     pub fn holders_of(&self, index: ChunkIndex) -> SmallVec<[DiskId; 3]> {
         let Some(chunk) = self.chunks.get(index) else { return SmallVec::new() };
@@ -48,7 +48,7 @@ impl Ground {
 
     /// Returns the chunks and their in-sync copies, for plans over the whole pool.
     pub fn chunk_copies(&self) -> Vec<ChunkCopies> {
-        let (in_sync, volume) = (&self.membership.in_sync, self.setting.volume);
+        let (in_sync, volume) = (&self.membership.in_sync, self.context.volume);
         let copies = self.membership.record().resiliency.copies();
         let mapped = self.chunks.map.iter().filter(|(_, chunk)| chunk.is_mapped());
         mapped
@@ -73,7 +73,7 @@ impl Ground {
                 self.chunks.use_chunk(chunk);
             }
         }
-        self.calls.call(owner, disk, operation, &self.setting, &self.membership);
+        self.calls.call(owner, disk, operation, &self.context, &self.membership);
     }
 
     /// Takes the outcome of a call.
@@ -82,7 +82,7 @@ impl Ground {
         if let Some(chunk) = outcome.owner.asks_regions_of()
             && !Planted::ProbedChunksGivenBack.is_planted()
         {
-            self.reports.recheck |= self.chunks.release_chunk(chunk);
+            self.mailbox.recheck |= self.chunks.release_chunk(chunk);
         }
         Some(outcome)
     }
@@ -93,7 +93,7 @@ impl Ground {
         for (_, chunk) in self.chunks.map.iter_mut().filter(|(index, _)| chunks.contains(index)) {
             chunk.holders.retain(|holder| *holder != disk);
         }
-        let geometry = self.setting.geometry;
+        let geometry = self.context.geometry;
         let chunk_of = |lba| geometry.chunk_of(lba);
         self.calls
             .end_calls_on(disk, |call| call.chunk(chunk_of).is_some_and(|chunk| chunks.contains(&chunk)));
@@ -101,17 +101,17 @@ impl Ground {
 
     /// Begins a session with the disk if there is none.
     pub fn connect(&mut self, disk: DiskId) {
-        self.calls.connect(disk, &self.setting, &self.membership);
+        self.calls.connect(disk, &self.context, &self.membership);
     }
 
     /// Notes that the disk failed: it does not answer, or answers with errors.
     pub fn fail_disk(&mut self, disk: DiskId, why: &str) {
-        self.calls.fail_disk(disk, why, &self.setting, &mut self.membership, &mut self.reports);
+        self.calls.fail_disk(disk, why, &self.context, &mut self.membership, &mut self.mailbox);
     }
 
     /// Asks the disk again a little later, because its machine is short of a resource.
     pub fn pause_disk(&mut self, disk: DiskId, why: &str) {
-        self.calls.pause_disk(disk, why, &self.setting, &mut self.reports);
+        self.calls.pause_disk(disk, why, &self.context, &mut self.mailbox);
     }
 
     /// Takes notice of a disk that refuses a write that other copies have. A disk whose file cannot grow is

@@ -14,7 +14,7 @@ pub enum Outcome {
 
 /// Why an operation does not continue.
 #[derive(Debug)]
-pub enum Halt {
+pub enum Suspend {
     Status(NtStatus),
     /// The file layer has to bring metadata into memory first.
     Miss,
@@ -31,13 +31,13 @@ pub enum Halt {
     },
 }
 
-impl From<NtStatus> for Halt {
+impl From<NtStatus> for Suspend {
     fn from(status: NtStatus) -> Self {
         Self::Status(status)
     }
 }
 
-impl From<FsError> for Halt {
+impl From<FsError> for Suspend {
     fn from(error: FsError) -> Self {
         if error == FsError::Miss { Self::Miss } else { Self::Status(status_of(&error)) }
     }
@@ -68,6 +68,6 @@ pub fn status_of(error: &FsError) -> NtStatus {
 }
 
 /// Names an error of the file layer for a client whose extended attributes cannot be set.
-pub fn ea_status(error: FsError) -> Halt {
+pub fn ea_status(error: FsError) -> Suspend {
     if error == FsError::TooLarge { NtStatus::EA_TOO_LARGE.into() } else { error.into() }
 }

@@ -9,8 +9,8 @@
 
 use heartbeat::Offer;
 use heartbeat::shell::{Claim, Link, Retreat};
+use space::block_store::BlockStore;
 use space::local::LocalSpace;
-use space::seam::BlockStore;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -81,7 +81,7 @@ impl Heartbeats for Link {
 /// The node's lease, as far as it has read the records for it.
 ///
 /// Invariants: `until` is the end of a lease of a term in which the records were read; it never goes back.
-pub(crate) struct Answering {
+pub(crate) struct LeaseGate {
     /// None: a single server.
     heartbeats: OnceCell<Rc<dyn Heartbeats>>,
     /// Answers are given by a lease only.
@@ -94,7 +94,7 @@ pub(crate) struct Answering {
     asked: RefCell<BTreeSet<VolumeId>>,
 }
 
-impl Answering {
+impl LeaseGate {
     pub fn new(heartbeats: Option<Rc<dyn Heartbeats>>) -> Rc<Self> {
         let is_bound = Cell::new(heartbeats.is_some());
         Rc::new(Self {
@@ -232,50 +232,50 @@ mod tests {
     #[test]
     fn answers_leave_only_while_a_lease_is_valid_of_a_term_in_which_the_records_were_read() {
         let fake = Rc::new(Fake::default());
-        let answering = Answering::new(Some(fake.clone()));
-        assert!(!answering.may_answer(), "nothing was offered");
+        let lease_gate = LeaseGate::new(Some(fake.clone()));
+        assert!(!lease_gate.may_answer(), "nothing was offered");
         fake.offer.set(Some(Offer { term: 3, until: Monotonic(500) }));
-        assert_eq!(answering.take_offer(), Some(3));
-        assert!(!answering.may_answer(), "the records were not read");
-        answering.admit(3);
-        assert!(answering.may_answer());
+        assert_eq!(lease_gate.take_offer(), Some(3));
+        assert!(!lease_gate.may_answer(), "the records were not read");
+        lease_gate.admit(3);
+        assert!(lease_gate.may_answer());
         // Grown, over, and grown again in the same term.
         fake.offer.set(Some(Offer { term: 3, until: Monotonic(700) }));
         fake.now.set(600);
-        assert!(answering.may_answer());
+        assert!(lease_gate.may_answer());
         fake.now.set(700);
-        assert!(!answering.may_answer());
+        assert!(!lease_gate.may_answer());
         fake.offer.set(Some(Offer { term: 3, until: Monotonic(1200) }));
-        assert!(answering.may_answer());
+        assert!(lease_gate.may_answer());
         // In another term the last lease holds to its end, and the records are read first.
         fake.offer.set(Some(Offer { term: 4, until: Monotonic(1500) }));
-        assert_eq!(answering.take_offer(), Some(4));
-        assert!(answering.may_answer());
+        assert_eq!(lease_gate.take_offer(), Some(4));
+        assert!(lease_gate.may_answer());
         fake.now.set(1200);
-        assert!(!answering.may_answer());
-        answering.admit(4);
-        assert!(answering.may_answer());
-        assert!(Answering::new(None).may_answer(), "a single server needs no lease");
+        assert!(!lease_gate.may_answer());
+        lease_gate.admit(4);
+        assert!(lease_gate.may_answer());
+        assert!(LeaseGate::new(None).may_answer(), "a single server needs no lease");
     }
 
     #[test]
     fn a_single_server_that_becomes_a_node_answers_until_it_has_its_first_lease_and_then_by_leases_only() {
         let fake = Rc::new(Fake::default());
-        let answering = Answering::new(None);
-        answering.begin(fake.clone());
-        assert!(!answering.bind() && answering.may_answer(), "nothing was offered yet");
+        let lease_gate = LeaseGate::new(None);
+        lease_gate.begin(fake.clone());
+        assert!(!lease_gate.bind() && lease_gate.may_answer(), "nothing was offered yet");
         fake.offer.set(Some(Offer { term: 1, until: Monotonic(500) }));
-        assert_eq!(answering.take_offer(), Some(1));
-        assert!(!answering.bind() && answering.may_answer(), "the records were not read");
-        answering.admit(1);
+        assert_eq!(lease_gate.take_offer(), Some(1));
+        assert!(!lease_gate.bind() && lease_gate.may_answer(), "the records were not read");
+        lease_gate.admit(1);
         fake.now.set(500);
-        assert_eq!(answering.take_offer(), None);
-        assert!(!answering.bind() && answering.may_answer(), "that lease is over already");
+        assert_eq!(lease_gate.take_offer(), None);
+        assert!(!lease_gate.bind() && lease_gate.may_answer(), "that lease is over already");
         fake.offer.set(Some(Offer { term: 1, until: Monotonic(900) }));
-        assert_eq!(answering.take_offer(), None);
-        assert!(answering.bind() && answering.is_bound() && !answering.bind());
-        assert!(answering.may_answer());
+        assert_eq!(lease_gate.take_offer(), None);
+        assert!(lease_gate.bind() && lease_gate.is_bound() && !lease_gate.bind());
+        assert!(lease_gate.may_answer());
         fake.now.set(900);
-        assert!(!answering.may_answer(), "from the first lease on it needs one");
+        assert!(!lease_gate.may_answer(), "from the first lease on it needs one");
     }
 }

@@ -13,9 +13,9 @@
 //! repeats repairs that failed because a disk was away, once all copies that count are reachable.
 
 use super::calls::{Failure, Owner};
-use super::ground::Ground;
 use super::keys::Purpose;
 use super::operations::Operations;
+use super::shared::Shared;
 use super::syncing::Syncing;
 use crate::message::{Answer, Operation as Message};
 use std::collections::{BTreeSet, VecDeque};
@@ -37,7 +37,7 @@ struct Asking {
 /// Invariant: no copy of a region in `retries` is known to be whole. The region stays there until a
 /// step on it begins, or its chunk is given back.
 #[derive(Default)]
-pub(super) struct Survey {
+pub(super) struct Verify {
     chunks: BTreeSet<ChunkIndex>,
     asking: Option<Asking>,
     /// First blocks of regions to be compared.
@@ -46,7 +46,7 @@ pub(super) struct Survey {
     retries: BTreeSet<(ChunkIndex, u64)>,
 }
 
-impl Survey {
+impl Verify {
     pub fn has_retries(&self) -> bool {
         !self.retries.is_empty()
     }
@@ -56,8 +56,8 @@ impl Survey {
     }
 
     /// Begins to survey the volume's chunks on the disk.
-    pub fn survey(&mut self, disk: DiskId, ground: &Ground) {
-        let chunks = ground.chunks.map.iter();
+    pub fn verify(&mut self, disk: DiskId, shared: &Shared) {
+        let chunks = shared.chunks.map.iter();
         let held = chunks.filter(|(_, chunk)| chunk.is_mapped() && chunk.holders.contains(&disk));
         self.chunks.extend(held.map(|(&index, _)| index));
     }
@@ -66,7 +66,7 @@ impl Survey {
     pub fn survey_regions(
         &mut self,
         slots: usize,
-        ground: &mut Ground,
+        shared: &mut Shared,
         operations: &mut Operations,
         syncing: &mut Syncing,
     ) -> usize {
@@ -77,13 +77,13 @@ impl Survey {
         while begun < slots
             && let Some((chunk, lba)) = self.regions.pop_front()
         {
-            if may_be_surveyed(chunk, ground, operations) {
-                syncing.start_sync(chunk, lba, Purpose::Repair, ground, operations);
+            if may_be_surveyed(chunk, shared, operations) {
+                syncing.start_sync(chunk, lba, Purpose::Repair, shared, operations);
                 begun += 1;
             }
         }
         if self.regions.is_empty() && self.asking.is_none() {
-            self.survey_next(ground, operations);
+            self.survey_next(shared, operations);
         }
         begun
     }
@@ -96,30 +96,30 @@ impl Survey {
     }
 
     /// Begins repairs that failed before.
-    pub fn retry_repairs(&mut self, ground: &mut Ground, operations: &mut Operations, syncing: &mut Syncing) {
-        let chunks = &ground.chunks.map;
+    pub fn retry_repairs(&mut self, shared: &mut Shared, operations: &mut Operations, syncing: &mut Syncing) {
+        let chunks = &shared.chunks.map;
         self.retries.retain(|(chunk, _)| chunks.get(chunk).is_some_and(|known| known.is_mapped()));
         let ready = |chunk: ChunkIndex| {
-            let reachable = ground.holders_of(chunk).iter().all(|disk| ground.calls.is_open(*disk));
-            reachable && may_be_surveyed(chunk, ground, operations)
+            let reachable = shared.holders_of(chunk).iter().all(|disk| shared.calls.is_open(*disk));
+            reachable && may_be_surveyed(chunk, shared, operations)
         };
         let due: Vec<(ChunkIndex, u64)> =
             self.retries.iter().copied().filter(|(chunk, _)| ready(*chunk)).take(RETRIES_TOGETHER).collect();
         for (chunk, lba) in due {
             self.retries.remove(&(chunk, lba));
-            syncing.start_sync(chunk, lba, Purpose::Repair, ground, operations);
+            syncing.start_sync(chunk, lba, Purpose::Repair, shared, operations);
         }
     }
 
-    fn survey_next(&mut self, ground: &mut Ground, operations: &Operations) {
+    fn survey_next(&mut self, shared: &mut Shared, operations: &Operations) {
         while let Some(chunk) = self.chunks.pop_first() {
-            if !may_be_surveyed(chunk, ground, operations) {
+            if !may_be_surveyed(chunk, shared, operations) {
                 continue;
             }
-            let pending = ground.holders_of(chunk).to_vec();
+            let pending = shared.holders_of(chunk).to_vec();
             self.asking = Some(Asking { chunk, pending: pending.clone(), answers: Vec::new() });
             for disk in pending {
-                ground.call(Owner::Survey(chunk), disk, Message::Regions { chunk });
+                shared.call(Owner::Verify(chunk), disk, Message::Regions { chunk });
             }
             return;
         }
@@ -130,12 +130,12 @@ impl Survey {
         chunk: ChunkIndex,
         disk: DiskId,
         result: Result<Answer, Failure>,
-        ground: &mut Ground,
+        shared: &mut Shared,
     ) {
-        let geometry = ground.setting.geometry;
+        let geometry = shared.context.geometry;
         let (first, blocks) = (geometry.first_block(chunk), geometry.region_blocks());
         let count = geometry.regions() as usize;
-        let append = ground.chunks.is_append(chunk);
+        let append = shared.chunks.is_append(chunk);
         let Some(asking) = self.asking.as_mut().filter(|asking| asking.chunk == chunk) else { return };
         asking.pending.retain(|pending| *pending != disk);
         // The next scrub asks a disk again that cannot answer now.
@@ -156,15 +156,15 @@ impl Survey {
         };
         let regions = (0..count).filter(differs).map(|region| (chunk, first + region as u64 * blocks));
         self.regions.extend(regions);
-        ground.reports.recheck = true;
+        shared.mailbox.recheck = true;
     }
 }
 
 /// Tells whether the chunk's copies may be compared here. Other jobs see to copies that may differ or
 /// are being given up.
-fn may_be_surveyed(chunk: ChunkIndex, ground: &Ground, operations: &Operations) -> bool {
-    ground.chunks.is_mapped(chunk)
-        && !operations.suspects.is_unclean(chunk)
-        && !ground.chunks.is_in_build(chunk)
-        && ground.holders_of(chunk).len() > 1
+fn may_be_surveyed(chunk: ChunkIndex, shared: &Shared, operations: &Operations) -> bool {
+    shared.chunks.is_mapped(chunk)
+        && !operations.dirty_regions.is_unclean(chunk)
+        && !shared.chunks.is_in_build(chunk)
+        && shared.holders_of(chunk).len() > 1
 }
