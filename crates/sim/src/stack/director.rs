@@ -280,6 +280,7 @@ impl Director {
         if kind.damages() {
             world.told.strike(world.disks[disk].id);
         }
+        world.told.set_lacks_room(striking.lacks_room);
         super::narrate::stage(
             world.now,
             world.step,
@@ -299,6 +300,7 @@ impl Director {
         if let Some(striking) = &self.striking {
             striking.end(&world.disks, &world.state);
         }
+        world.told.set_lacks_room(false);
         if let Some(node) = &world.nodes[0] {
             world.disks.iter().for_each(|disk| node.space.set_retired(disk.id, false));
         }

@@ -52,6 +52,8 @@ pub(crate) struct Striking {
     pub image: Option<CrashDisk>,
     /// Errors of the medium that the disk had answered before, without those of reads that nothing needed.
     pub medium_errors: u64,
+    /// A disk finds no space on its machine, and nothing else is wrong.
+    pub lacks_room: bool,
 }
 
 /// A byte range of a disk.
@@ -140,7 +142,7 @@ impl Striking {
         let medium = &victim.medium;
         let whole = whole(structure, victim, node, random);
         let few = if structure == Structure::Data { 64 } else { 3 };
-        let mut image = None;
+        let (mut image, mut lacks_room) = (None, false);
         let write =
             |place: Place| FaultTarget::WriteRange { offset: place.offset, len_bytes: place.len_bytes };
         let strike_writes = |random: &mut Random, action| {
@@ -188,7 +190,8 @@ impl Striking {
             }
             Kind::RollBack => image = Some(medium.fork()),
             Kind::NoSpace => {
-                medium.limit_allocation(Some(medium.allocated_bytes() + random.below(256 << 10)))
+                lacks_room = true;
+                medium.limit_allocation(Some(medium.allocated_bytes() + random.below(256 << 10)));
             }
             Kind::Slow => victim.control.latency.set(Duration::from_millis(random.between(5, 60))),
             Kind::Hang => victim.control.hangs.set(true),
@@ -197,7 +200,7 @@ impl Striking {
             Kind::StateAway => send_state_away(state, random),
         }
         let medium_errors = victim.control.medium_errors.get();
-        Self { kind, disk: victim.id, structure, image, medium_errors }
+        Self { kind, disk: victim.id, structure, image, medium_errors, lacks_room }
     }
 
     /// Ends the cause of the fault. Its damage stays until it is repaired.
@@ -226,6 +229,8 @@ impl Striking {
             Kind::Hang | Kind::Gone => random.pick(&[300, 3_000, 9_000, 20_000]).unwrap_or(300),
             Kind::AllAway | Kind::StateAway => random.pick(&[300, 4_000, 12_000, 45_000]).unwrap_or(300),
             Kind::RollBack => IMAGE_AGE_MIN.as_millis() as u64 + random.below(3_000),
+            // Longer than a disk may take to answer.
+            Kind::NoSpace => random.pick(&[300, 3_000, 20_000]).unwrap_or(300),
             _ => random.between(200, 3_000),
         }
     }

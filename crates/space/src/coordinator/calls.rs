@@ -475,9 +475,6 @@ impl Calls {
                 self.set_link(disk, LinkState::Open);
                 membership.note_promise(disk, epoch);
                 self.trust_again(disk, membership);
-                if membership.is_stale(disk) {
-                    mailbox.leave(Next::BringBack);
-                }
                 let deadline = context.now.after(context.config.io_timeout);
                 for key in self.of_disk(disk) {
                     if let Some(call) = self.calls.get_mut(&key)

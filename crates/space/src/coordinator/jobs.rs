@@ -369,6 +369,17 @@ impl Jobs {
         self.resyncs.abandon_resync(disk, shared, &mut self.builds);
     }
 
+    /// Gives up the copies of the chunk in the making on these disks, unless they are about to count.
+    pub fn give_up_copies(&mut self, chunk: ChunkIndex, disks: &[DiskId], shared: &mut Shared) {
+        for disk in disks {
+            if self.builds.is_target(chunk, *disk) {
+                self.builds.abort_build(chunk, shared);
+            } else {
+                self.abandon_resync(*disk, shared);
+            }
+        }
+    }
+
     /// The record keeps the disk for what nobody else has: its copies of `marked` do not count, and disks that return may have missed more than
     /// they are brought.
     pub fn disk_kept(&mut self, disk: DiskId, marked: &BTreeSet<ChunkIndex>, shared: &mut Shared) {

@@ -7,6 +7,7 @@
 
 use super::keys::{Holder, OperationKey, Synced};
 use super::{Counters, Event};
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use types::{ChunkIndex, DiskId, Epoch};
 
@@ -29,8 +30,8 @@ pub(super) enum Next {
     Synced(Synced),
     /// The disk failed, and no acknowledged write depends on it: the copies to it are given up.
     Abandon(DiskId),
-    /// A disk that is out has a session: it is brought back at once, since writes may wait for its space.
-    BringBack,
+    /// These disks have no space for a write to copies in the making: the copies are given up.
+    GiveUpCopies { operation: OperationKey, chunk: ChunkIndex, disks: SmallVec<[DiskId; 3]> },
 }
 
 /// The meaning of a response beyond the call that it answers.

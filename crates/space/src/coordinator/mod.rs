@@ -488,7 +488,10 @@ impl Coordinator {
                 Next::Close(chunk) => jobs.builds.abort_build(chunk, shared),
                 Next::Synced(step) => jobs.step_done(step, shared, operations, syncing),
                 Next::Abandon(disk) => jobs.abandon_resync(disk, shared),
-                Next::BringBack => jobs.plan_soon(shared.context.now),
+                Next::GiveUpCopies { operation, chunk, disks } => {
+                    jobs.give_up_copies(chunk, &disks, shared);
+                    operations.copies_given_up(operation, &disks, shared);
+                }
             }
         }
     }
@@ -605,7 +608,7 @@ impl Coordinator {
         for disk in changes.disks(Change::Add) {
             shared.membership.note_absent(disk, now);
             shared.connect(disk);
-            // It may have a session.
+            // It may have a session already, and writes may wait for its space.
             jobs.plan_soon(now);
         }
         for (disk, chunk) in changes.marks() {

@@ -65,11 +65,17 @@ struct Operation {
     lba: u64,
     blocks: u64,
     stage: Stage,
+    /// A write that is undone since copies had no space for it.
+    is_undone: bool,
 }
 
 impl Operation {
     fn writes(&self) -> bool {
         !matches!(self.kind, Kind::Read { .. })
+    }
+
+    fn is_fresh(&self) -> bool {
+        matches!(self.kind, Kind::Write { class: WriteClass::Fresh, .. })
     }
 
     fn frees(&self) -> bool {
@@ -163,7 +169,7 @@ impl Operations {
             let key = self.last.advance();
             let chunk = shared.context.geometry.chunk_of(piece.lba);
             let (lba, blocks, stage) = (piece.lba, piece.blocks, Stage::Gated);
-            let operation = Operation { client, part, kind, chunk, lba, blocks, stage };
+            let operation = Operation { client, part, kind, chunk, lba, blocks, stage, is_undone: false };
             self.operations.insert(key, operation);
             if !self.pass(key, shared) {
                 self.gated.push_back(key);
@@ -433,10 +439,7 @@ impl Operations {
         }
         let stamp = Stamp::new(shared.membership.record().epoch, shared.next_change());
         shared.membership.stamp(stamp.epoch());
-        let mut targets = shared.holders_of(index);
-        if let Some(chunk) = shared.chunks.get(index) {
-            targets.extend(chunk.mirrors.iter().copied());
-        }
+        let targets = shared.targets_of(index);
         let message = operation.message(shared.context.volume, stamp.number());
         operation.stage = Stage::Running(Run::new(stamp, targets.clone()));
         for disk in targets {
@@ -509,10 +512,11 @@ impl Operations {
     /// Decides a write that no copy is pending for; see the table in [`super::running`].
     fn conclude_write(&mut self, key: OperationKey, shared: &mut Shared) {
         let Some(operation) = self.operations.get_mut(&key) else { return };
-        let (index, free) = (operation.chunk, operation.frees());
+        let (index, free, is_fresh) = (operation.chunk, operation.frees(), operation.is_fresh());
+        let is_undone = operation.is_undone;
         let Stage::Running(run) = &mut operation.stage else { return };
         let (holders, number) = (shared.holders_of(index), run.stamp.number());
-        match run.conclude(&holders) {
+        match run.conclude(&holders, is_fresh) {
             running::Verdict::Pending => {}
             running::Verdict::Refused(error) => {
                 self.finish_operation(key, Err(space_error(error)), shared);
@@ -523,6 +527,10 @@ impl Operations {
                     shared.call(Owner::Operation(key), disk, message.clone());
                     shared.refused_by(disk, &error);
                 }
+            }
+            running::Verdict::Undo => self.undo_write(key, shared),
+            running::Verdict::Without(disks) => {
+                shared.mailbox.leave(Next::GiveUpCopies { operation: key, chunk: index, disks });
             }
             running::Verdict::Missing(disks) => {
                 let message = operation.message(shared.context.volume, number);
@@ -539,9 +547,48 @@ impl Operations {
                 if free {
                     self.chunk_freed(index, shared);
                 }
-                let result = if free || enough { Ok(None) } else { Err(SpaceError::Unavailable) };
+                let result = match is_undone {
+                    true => Err(SpaceError::NoSpace),
+                    false if free || enough => Ok(None),
+                    false => Err(SpaceError::Unavailable),
+                };
                 self.finish_operation(key, result, shared);
             }
+        }
+    }
+
+    /// Continues a write for which these disks had no space: the copies in the making there were given up, unless they are about to count.
+    pub fn copies_given_up(&mut self, key: OperationKey, disks: &[DiskId], shared: &mut Shared) {
+        let Some(operation) = self.operations.get_mut(&key) else { return };
+        let Stage::Running(run) = &mut operation.stage else { return };
+        let targets = shared.targets_of(operation.chunk);
+        let kept: SmallVec<[DiskId; 3]> =
+            disks.iter().copied().filter(|disk| targets.contains(disk)).collect();
+        kept.iter().for_each(|disk| run.ask_again(*disk));
+        let number = run.stamp.number();
+        let message = operation.message(shared.context.volume, number);
+        for disk in kept {
+            shared.call(Owner::Operation(key), disk, message.clone());
+            shared.refused_by(disk, &StoreError::NoSpace);
+        }
+        self.conclude_write(key, shared);
+    }
+
+    /// Has all copies discard a fresh write that some had no space for, so that they are equal again. A crash before that is one during a write:
+    /// the next opening makes them equal.
+    fn undo_write(&mut self, key: OperationKey, shared: &mut Shared) {
+        let number = shared.next_change();
+        let Some(operation) = self.operations.get_mut(&key) else { return };
+        let Stage::Running(run) = &operation.stage else { return };
+        // Until it is undone, the write is with the copies under the epoch in which it was first sent.
+        let stamp = Stamp::new(run.stamp.epoch(), number);
+        shared.membership.stamp(shared.membership.record().epoch);
+        (operation.kind, operation.is_undone) = (Kind::Discard, true);
+        let targets = shared.targets_of(operation.chunk);
+        let message = operation.message(shared.context.volume, number);
+        operation.stage = Stage::Running(Run::undo(stamp, targets.clone()));
+        for disk in targets {
+            shared.call(Owner::Operation(key), disk, message.clone());
         }
     }
 

@@ -8,7 +8,9 @@
 //! |---|---|
 //! | all done | done |
 //! | all refuse without effect (`NoSpace`, `Invalid`) | fails so: no copy changed |
-//! | some done, some refuse | those that refused have failed as disks; it waits until they are out |
+//! | some done, some have no space for a fresh write | all discard it, since nothing points to its blocks yet; then it fails so |
+//! | all that count done, a copy in the making has no space | that copy is given up, unless it is about to count |
+//! | some done, some refuse otherwise | those that refused have failed as disks; it waits until they are out |
 //! | left: fewer than `min_copies` | `Unavailable`: the copies that are left agree |
 //!
 //! A read goes to the copy that serves its part of the volume while that copy is about as busy as the
@@ -39,6 +41,8 @@ pub(super) struct Run {
     pending: SmallVec<[DiskId; 3]>,
     acknowledged: SmallVec<[DiskId; 3]>,
     refused: SmallVec<[(DiskId, StoreError); 1]>,
+    /// It discards what some copies had no space for: a refusal changes nothing of that.
+    is_undo: bool,
 }
 
 /// The decision by the answers of the copies; see the table above.
@@ -49,6 +53,10 @@ pub(super) enum Verdict {
     Refused(StoreError),
     /// These disks refuse a write that others have done: they have failed, and get the write again.
     Differ(SmallVec<[(DiskId, StoreError); 1]>),
+    /// Copies had no space for a fresh write that others have done: all are to discard it.
+    Undo,
+    /// These copies, which do not count, have no space for a write that all others have done.
+    Without(SmallVec<[DiskId; 3]>),
     /// These copies came to count meanwhile, and get the write now.
     Missing(SmallVec<[DiskId; 3]>),
     /// Every copy that counts has the write.
@@ -57,7 +65,12 @@ pub(super) enum Verdict {
 
 impl Run {
     pub fn new(stamp: Stamp, pending: SmallVec<[DiskId; 3]>) -> Self {
-        Self { stamp, pending, acknowledged: SmallVec::new(), refused: SmallVec::new() }
+        Self { stamp, pending, acknowledged: SmallVec::new(), refused: SmallVec::new(), is_undo: false }
+    }
+
+    /// Makes one that discards a write on all its copies.
+    pub fn undo(stamp: Stamp, pending: SmallVec<[DiskId; 3]>) -> Self {
+        Self { is_undo: true, ..Self::new(stamp, pending) }
     }
 
     pub fn waits_for(&self, disk: DiskId) -> bool {
@@ -90,6 +103,11 @@ impl Run {
         holders.iter().all(|disk| self.acknowledged.contains(disk))
     }
 
+    /// Notes that the disk gets the write again.
+    pub fn ask_again(&mut self, disk: DiskId) {
+        self.pending.push(disk);
+    }
+
     /// Takes a disk's answer, or the news that it is out of the in-sync set.
     pub fn answered(&mut self, disk: DiskId, result: Result<Answer, Failure>) {
         self.pending.retain(|pending| *pending != disk);
@@ -100,15 +118,25 @@ impl Run {
         }
     }
 
-    /// Decides a write whose copies that count now are `holders`. Disks that get it again are pending again.
-    pub fn conclude(&mut self, holders: &[DiskId]) -> Verdict {
+    /// Decides a write whose copies that count now are `holders`. Disks that get it again are pending again. `is_fresh`: nothing points to
+    /// its blocks yet.
+    pub fn conclude(&mut self, holders: &[DiskId], is_fresh: bool) -> Verdict {
         if !self.pending.is_empty() {
             return Verdict::Pending;
         }
         let refused = std::mem::take(&mut self.refused);
         if let Some((_, first)) = refused.first() {
-            if self.acknowledged.is_empty() && refused.len() >= holders.len() {
+            if self.acknowledged.is_empty() && refused.len() >= holders.len() && !self.is_undo {
                 return Verdict::Refused(first.clone());
+            }
+            let lack_space = refused.iter().all(|(_, error)| *error == StoreError::NoSpace);
+            if lack_space && !Planted::HostExpelsDisk.is_planted() {
+                if refused.iter().all(|(disk, _)| !holders.contains(disk)) {
+                    return Verdict::Without(refused.into_iter().map(|(disk, _)| disk).collect());
+                }
+                if is_fresh {
+                    return Verdict::Undo;
+                }
             }
             self.pending.extend(refused.iter().map(|(disk, _)| *disk));
             return Verdict::Differ(refused);

@@ -46,6 +46,15 @@ impl Shared {
         chunk.in_sync_holders(&self.membership.in_sync).collect()
     }
 
+    /// Returns the disks that get the chunk's writes: those of copies that count, and of copies in the making.
+    pub fn targets_of(&self, index: ChunkIndex) -> SmallVec<[DiskId; 3]> {
+        let mut targets = self.holders_of(index);
+        if let Some(chunk) = self.chunks.get(index) {
+            targets.extend(chunk.mirrors.iter().copied());
+        }
+        targets
+    }
+
     /// Returns the chunks and their in-sync copies, for plans over the whole pool.
     pub fn chunk_copies(&self) -> Vec<ChunkCopies> {
         let (in_sync, volume) = (&self.membership.in_sync, self.context.volume);

@@ -418,11 +418,48 @@ fn a_block_is_lost_once_the_disk_that_has_it_is_out() {
 }
 
 #[test]
-fn a_disk_whose_file_cannot_grow_stays_and_a_write_waits_for_room_on_its_machine() {
+fn a_disk_whose_file_cannot_grow_stays_and_a_fresh_write_is_undone_on_the_other_copy() {
     let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
     bench.write(0, WriteClass::Fresh, 8, 5).unwrap();
     bench.stores[1].set_fault(FakeFault::NoRoom);
-    let write = SpaceRequest::Write { lba: Lba(16), class: WriteClass::Fresh, data: filled(8, 6) };
+    let write = bench.write(16, WriteClass::Fresh, 8, 6);
+    assert!(matches!(write, Err(SpaceError::NoSpace)), "{write:?}");
+    assert!(bench.copies_agree(16), "one copy had it, and one had no room for it");
+    assert_eq!(bench.read(16, 8), [0; 8]);
+    bench.stores[1].set_fault(FakeFault::None);
+    bench.write(16, WriteClass::Fresh, 8, 7).unwrap();
+    assert_eq!(bench.read(16, 8), [7; 8]);
+    assert!(bench.copies_agree(16));
+}
+
+/// A resync to it would hold up every write, or make them fail.
+#[test]
+fn a_write_does_not_wait_for_a_disk_without_room_that_is_only_being_brought_up_to_date() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.write(0, WriteClass::Fresh, 8, 5).unwrap();
+    let store = bench.space.detach_disk(disk(2)).unwrap();
+    bench.overwrite(3, 6);
+    bench.stores[1].set_fault(FakeFault::NoRoom);
+    bench.space.attach_disk(disk(2), store, FaultDomain::default()).unwrap();
+    for pass in 0..20 {
+        bench.pass(Duration::from_millis(300));
+        bench.write(16, WriteClass::Fresh, 8, pass).unwrap();
+        bench.overwrite(3, pass);
+    }
+    assert_eq!(bench.record().in_sync, [disk(1)]);
+    bench.stores[1].set_fault(FakeFault::None);
+    bench.pass(Duration::from_secs(20));
+    assert_eq!(bench.record().in_sync, [disk(1), disk(2)]);
+    assert!((0..24).all(|lba| bench.copies_agree(lba)));
+}
+
+/// Nothing can be undone of what was there before.
+#[test]
+fn a_disk_whose_file_cannot_grow_stays_and_an_overwrite_waits_for_room_on_its_machine() {
+    let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
+    bench.write(0, WriteClass::Fresh, 32, 5).unwrap();
+    bench.stores[1].set_fault(FakeFault::NoRoom);
+    let write = SpaceRequest::Write { lba: Lba(16), class: WriteClass::Overwrite, data: filled(8, 6) };
     let token = bench.start(write);
     bench.pass(Duration::from_secs(20));
     assert!(bench.answers().is_empty(), "one copy has it, and one has no room for it");
