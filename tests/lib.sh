@@ -9,6 +9,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
 CENOTE=${CENOTE:-$target/release/cenote}
 mode=${CENOTE_TEST_MODE:-default}
+# Modules that scripts in Python share.
+export PYTHONPATH=$root/tests${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
 work=$(mktemp -d "${TMPDIR:-/tmp}/cenote-test.XXXXXX")
 share=demo user=tester password='Pa55 w%rd'
 server_pid=

@@ -1,8 +1,7 @@
 #!/bin/bash
 # A hostile peer at the SMB Direct port: what it does ends its own connection and nothing else. Another client copies files by SMB Direct
-# all the while, every byte compared; the server's memory stays bounded. 77 where Python's smbprotocol cannot be had.
+# all the while, every byte compared; the server's memory stays bounded.
 . "$(dirname "$0")/../lib.sh"
-python=$(python_with smbprotocol) || { echo "python3 with smbprotocol cannot be had here"; exit 77; }
 
 rdma_port=$(free_port)
 rdma_address=127.0.0.1:$rdma_port
@@ -24,7 +23,7 @@ while [[ ! -e $work/over ]]; do
 done >"$work/honest.log" &
 honest=$!
 RDMA_PORT=$rdma_port HTTP_PORT=$http_port SERVER_PID=$server_pid SMB_USER=$user SMB_PASSWORD=$password SMB_SHARE=$share \
-    timeout 120 "$python" "$(dirname "$0")/rdma_hostile.py" >"$work/hostile.log" 2>&1
+    timeout 120 python3 "$(dirname "$0")/rdma_hostile.py" >"$work/hostile.log" 2>&1
 status=$?
 touch "$work/over"
 wait $honest
