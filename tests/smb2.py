@@ -1,9 +1,9 @@
 """SMB2 over TCP for the tests: frames, messages and NTLMv2, which share no code with the server. Section numbers are those of MS-SMB2.
 
 `Client` does as it likes: it checks, orders and bounds nothing that a peer could leave out. It speaks dialect 2.1 unless told otherwise: that has
-credits for large messages, and signatures by HMAC-SHA256, which Python's own library computes fast. `Connection` is an honest client of 3.0.2.
+credits for large messages, and signatures by HMAC-SHA256, which Python's own library computes fast. `Connection` is an honest client of 3.x.
 """
-import hmac, os, socket, struct, sys, time
+import hashlib, hmac, os, socket, struct, sys, time
 
 NEGOTIATE, SESSION_SETUP, LOGOFF, TREE_CONNECT, TREE_DISCONNECT, CREATE, CLOSE, FLUSH, READ, WRITE = range(10)
 LOCK, IOCTL, CANCEL, ECHO, QUERY_DIRECTORY, CHANGE_NOTIFY, QUERY_INFO, SET_INFO, OPLOCK_BREAK = range(10, 19)
@@ -16,13 +16,14 @@ SUCCESS, PENDING, MORE_PROCESSING_REQUIRED = 0x00000000, 0x00000103, 0xC0000016
 END_OF_FILE, NOT_FOUND = 0xC0000011, 0xC0000034
 
 FLAG_RESPONSE, FLAG_ASYNC, FLAG_RELATED, FLAG_SIGNED = 1, 2, 4, 8
+FLAG_REPLAY = 0x20000000
 # CreateDisposition, CreateOptions and oplock levels (2.2.13).
 SUPERSEDE, OPEN, CREATE_NEW, OPEN_IF, OVERWRITE, OVERWRITE_IF = range(6)
 DIRECTORY_FILE, NON_DIRECTORY_FILE, DELETE_ON_CLOSE = 0x1, 0x40, 0x1000
 OPLOCK_NONE, OPLOCK_BATCH = 0, 9
 ALL_ACCESS, GENERIC_READ, CHANGE_ACCESS = 0x001F01FF, 0x00120089, 0x001301BF
 # Capabilities of a client (2.2.3).
-LARGE_MTU, PERSISTENT_HANDLES = 0x04, 0x10
+LEASING, LARGE_MTU, PERSISTENT_HANDLES, DIRECTORY_LEASING = 0x02, 0x04, 0x10, 0x20
 # A flag of WRITE (2.2.21), and flags of a lock's element (2.2.26.1).
 WRITE_THROUGH, LOCK_EXCLUSIVE, LOCK_AT_ONCE = 1, 2, 0x10
 NOBODY = b"\xff" * 16
@@ -117,8 +118,13 @@ def frame(message):
 
 
 def negotiate_body(dialects, capabilities=0, guid=None):
-    fixed = struct.pack("<HHHHI16sQ", 36, len(dialects), 1, 0, capabilities, guid or os.urandom(16), 0)
-    return fixed + struct.pack(f"<{len(dialects)}H", *dialects)
+    listed, context_at, context = struct.pack(f"<{len(dialects)}H", *dialects), 0, b""
+    if 0x0311 in dialects:
+        # 2.2.3.1.1: SHA-512, and a salt.
+        listed += bytes(-(HEADER_BYTES + 36 + len(listed)) % 8)
+        context_at, context = HEADER_BYTES + 36 + len(listed), struct.pack("<HHIHHH", 1, 38, 0, 1, 32, 1) + os.urandom(32)
+    fixed = struct.pack("<HHHHI16sIHH", 36, len(dialects), 1, 0, capabilities, guid or os.urandom(16), context_at, bool(context), 0)
+    return fixed + listed + context
 
 
 def session_setup_body(token):
@@ -179,9 +185,9 @@ def write_body(file_id, offset, data, flags=0):
     return struct.pack("<HHIQ", 49, HEADER_BYTES + 48, len(data), offset) + file_id + struct.pack("<IIHHI", 0, 0, 0, 0, flags) + data
 
 
-def lock_body(file_id, elements):
+def lock_body(file_id, elements, sequence=0):
     packed = b"".join(struct.pack("<QQII", offset, length, flags, 0) for offset, length, flags in elements)
-    return struct.pack("<HHI", 48, len(elements), 0) + file_id + packed
+    return struct.pack("<HHI", 48, len(elements), sequence) + file_id + packed
 
 
 def ioctl_body(file_id, code, data, answer_bytes=65536):
@@ -283,6 +289,8 @@ class Client(Peer):
 
     message_id = session = tree = dialect = 0
     key, signs = None, False
+    # The hash of what was said before the session had a key (3.2.5.2), of a single logon.
+    preauth = bytes(64)
 
     def build(self, command, body, charge=1, flags=0, credits=8192, following=0, session=None, tree=None):
         message = header(command, self.message_id, self.session if session is None else session,
@@ -331,15 +339,20 @@ class Client(Peer):
             message = message[answer.following:] if answer.following else b""
 
     def call(self, command, body, **fields):
-        self.send(self.build(command, body, **fields))
+        message = self.build(command, body, **fields)
+        self.send(message)
         answer = self.answer()
+        if command in (NEGOTIATE, SESSION_SETUP):
+            is_last = command == SESSION_SETUP and answer.status == SUCCESS
+            for said in [message] if is_last else [message, answer.message]:
+                self.preauth = hashlib.sha512(self.preauth + said).digest()
         if TRACE:
             print(f"    {COMMANDS[command]} {len(body)} bytes: {answer.status:#010x}", file=sys.stderr)
         return answer
 
     def negotiate(self, dialects=(0x0210,), capabilities=0, guid=None):
         answer = self.call(NEGOTIATE, negotiate_body(dialects, capabilities, guid)).expect("NEGOTIATE")
-        self.dialect, = struct.unpack_from("<H", answer.body, 4)
+        self.dialect, self.capabilities = struct.unpack_from("<H18xI", answer.body, 4)
         return answer
 
     def challenge(self, token=NTLM_NEGOTIATE):
@@ -356,8 +369,9 @@ class Client(Peer):
         answer = self.call(SESSION_SETUP, session_setup_body(token))
         if answer.status == SUCCESS:
             # 3.1.4.2: one block of the counter mode of SP 800-108 with HMAC-SHA256.
-            label = b"\0\0\0\1SMB2AESCMAC\0\0SmbSign\0\0\0\0\x80"
-            self.key = session_key if self.dialect < 0x0300 else hmac.digest(session_key, label, "sha256")[:16]
+            purpose = b"SMBSigningKey\0\0" + self.preauth if self.dialect == 0x0311 else b"SMB2AESCMAC\0\0SmbSign\0"
+            derived = hmac.digest(session_key, b"\0\0\0\1" + purpose + b"\0\0\0\x80", "sha256")[:16]
+            self.key = session_key if self.dialect < 0x0300 else derived
         return answer.status
 
     def connect_share(self, share):
@@ -403,18 +417,18 @@ class Client(Peer):
 
 
 class Connection(Client):
-    """A session of dialect 3.0.2 on a connection of its own: one request at a time, signed, each answered within `seconds`, its signature verified.
+    """A session of dialect 3.x on a connection of its own: one request at a time, signed, each answered within `seconds`, its signature verified.
 
     It knows nothing of retries: a request without such an answer raises an OSError, `Ended` or a timeout. Whether it took effect is not known then, and
     the connection is of no use any more."""
 
     signs = True
 
-    def __init__(self, address, user, password, seconds, guid=None):
+    def __init__(self, address, user, password, seconds, guid=None, dialect=0x0302, capabilities=LARGE_MTU | PERSISTENT_HANDLES):
         super().__init__(address, timeout=seconds)
         self.seconds = seconds
         try:
-            self.negotiate((0x0302,), LARGE_MTU | PERSISTENT_HANDLES, guid)
+            self.negotiate((dialect,), capabilities, guid)
             if status := self.log_on(user, response_key(user, password)):
                 raise Refused("logon", status)
         except BaseException:

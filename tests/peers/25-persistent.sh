@@ -10,8 +10,8 @@ refuses "a share that scales out alone is refused" "continuously available" \
     cli share create wide --volume demo --scale-out --grant "$user:full"
 check "one that is both" cli share create wide --volume demo --continuously-available --scale-out --grant "$user:full"
 stop_server
-if ! python=$(python_with smbprotocol); then
-    skip "persistent handles (smbprotocol cannot be installed: no network?)"
+if ! python=$(python_with cryptography); then
+    skip "persistent handles (Python's cryptography cannot be installed: no network?)"
     summary
 fi
 command=("$CENOTE" quickstart --data "$work/data" --smb "127.0.0.1:$smb_port" --http "127.0.0.1:$http_port" --rdma 127.0.0.1:0
