@@ -4,8 +4,6 @@ import functools, struct
 import rdma_peer
 
 STEP = 1364 - 24
-# The memory that the server is told of, and is never served from.
-MEMORY = 0x11223344
 ZEROES = bytes(STEP)
 
 
