@@ -11,11 +11,7 @@ for what in smbprotocol impacket explorer; do
         skip "$what ($peer cannot be installed: no network?)"
         continue
     fi
-    output=$(timeout 600 "$python" "$root/tests/peers/${what}_features.py" 2>&1)
-    status=$?
-    grep -E '^(ok|not ok)' <<<"$output"
-    ((passed += $(grep -c '^ok ' <<<"$output"), failed += $(grep -c '^not ok ' <<<"$output"))) || true
-    ((status == 0)) || not_ok "$what runs to its end" "$(tail -n 15 <<<"$output")"
+    counts "$what runs to its end" timeout 600 "$python" "$root/tests/peers/${what}_features.py"
 done
 check "health is clean" cli health
 stop_server
