@@ -208,6 +208,16 @@ def set_info_body(file_id, kind, level, data, additional=0):
     return struct.pack("<HBBIHHI", 33, kind, level, len(data), HEADER_BYTES + 32, 0, additional) + file_id + data
 
 
+def entries_of(data):
+    """The entries of a list in which each begins with how many bytes later the next one does (MS-FSCC 2.4)."""
+    entries = []
+    while data:
+        following = struct.unpack_from("<I", data)[0]
+        entries.append(data[:following] if following else data)
+        data = data[following:] if following else b""
+    return entries
+
+
 class Answer:
     """One response: its header's fields, and the body."""
 
@@ -222,6 +232,11 @@ class Answer:
         if self.status not in (wanted or (SUCCESS,)):
             raise Refused(what, self.status)
         return self
+
+    def buffer(self):
+        """What a QUERY_DIRECTORY, QUERY_INFO or CHANGE_NOTIFY asked for."""
+        at, length = struct.unpack_from("<HI", self.body, 2)
+        return self.message[at:at + length]
 
 
 class Peer:
@@ -411,8 +426,9 @@ class Client(Peer):
         """Exclusively, at once or not at all."""
         self.call(LOCK, lock_body(file_id, [(offset, length, LOCK_EXCLUSIVE | LOCK_AT_ONCE)])).expect("LOCK")
 
-    def close_file(self, file_id):
-        self.call(CLOSE, close_body(file_id)).expect("CLOSE")
+    def close_file(self, *file_ids):
+        for file_id in file_ids:
+            self.call(CLOSE, close_body(file_id)).expect("CLOSE")
 
 
 class Connection(Client):
@@ -440,9 +456,15 @@ class Connection(Client):
         answer = super().call(command, body, **fields)
         if answer.message_id != number:
             raise Ended(f"an answer to request {answer.message_id}, where {number} waits")
-        if self.key and not (answer.flags & FLAG_SIGNED and self.signature(answer.message) == answer.message[48:64]):
-            raise Ended("the answer is not signed as agreed")
         return answer
+
+    def message(self):
+        answer = Answer(super().message())
+        # Neither interim answers nor breaks are signed (3.3.4.1.1).
+        signs = self.key and answer.status != PENDING and answer.command != OPLOCK_BREAK
+        if signs and not (answer.flags & FLAG_SIGNED and self.signature(answer.message) == answer.message[48:64]):
+            raise Ended("the answer is not signed as agreed")
+        return answer.message
 
     def create(self, name, disposition=OPEN, options=0, **more):
         """The open is shared with everyone for everything unless told otherwise."""

@@ -548,12 +548,8 @@ def names_in(client):
     root = client.create("", access=smb2.GENERIC_READ, disposition=smb2.OPEN)
     answer = client.call(smb2.QUERY_DIRECTORY, smb2.query_directory_body(root, "*", level=12, flags=0))
     client.close_file(root)
-    found, data = set(), answer.body[8:] if answer.status == smb2.SUCCESS else b""
-    while data:
-        following, _, length = struct.unpack_from("<III", data)
-        found.add(data[12:12 + length].decode("utf-16-le"))
-        data = data[following:] if following else b""
-    return found - {".", ".."}
+    entries = smb2.entries_of(answer.buffer()) if answer.status == smb2.SUCCESS else []
+    return {entry[12:12 + struct.unpack_from("<I", entry, 8)[0]].decode("utf-16-le") for entry in entries} - {".", ".."}
 
 
 UPWARDS = ["..\\{}", "../{}", "x\\..\\..\\{}", "\\..\\{}", ".\\..\\{}", "x/../../{}", "..\\..\\{}", "sub\\..\\..\\{}", "..\\public\\..\\{}"]

@@ -5,8 +5,8 @@
 start_server --disk-size 2GiB || { not_ok "quickstart says ready"; summary; }
 export SMB_PORT=$smb_port SMB_SHARE=$share SMB_USER=$user SMB_PASSWORD=$password
 for what in smbprotocol impacket explorer; do
-    # explorer speaks over smbprotocol's connections.
-    peer=${what/explorer/smbprotocol}
+    # explorer speaks by tests/smb2.py.
+    peer=${what/explorer/cryptography}
     if ! python=$(python_with $peer); then
         skip "$what ($peer cannot be installed: no network?)"
         continue
