@@ -11,7 +11,7 @@ start_trial() {
     server_pid=$!
     await 60 grep -x ready "$work/server.out"
 }
-# Ends the script where three servers do not start.
+# The first start; ends the script if it fails.
 begin_trial() { # [quickstart options]
     trap trial_cleanup EXIT
     if start_trial "$@"; then ok "three servers are ready"; return; fi

@@ -53,7 +53,7 @@ refuses() {
     if output=$("$@" 2>&1 </dev/null); then not_ok "$name: was accepted" "$output"; return; fi
     if grep -qiE -- "$pattern" <<<"$output"; then ok "$name"; else not_ok "$name: says nothing of '$pattern'" "$(tail -n 8 <<<"$output")"; fi
 }
-# prints NAME PATTERN COMMAND...: passes where the command prints PATTERN, whatever its status.
+# prints NAME PATTERN COMMAND...: passes if the command prints PATTERN; its status does not count.
 prints() {
     local name=$1 pattern=$2 output
     shift 2
@@ -63,7 +63,7 @@ prints() {
 # equal NAME WANT GOT
 equal() { if [[ $2 == "$3" ]]; then ok "$1"; else not_ok "$1" "want '$2', got '$3'"; fi; }
 
-# counts NAME COMMAND...: the lines `ok` and `not ok` that the command prints count as checks; NAME fails where the command does.
+# counts NAME COMMAND...: the lines `ok` and `not ok` that the command prints count as checks. NAME fails if the command does.
 counts() {
     local name=$1 output status
     shift

@@ -1,8 +1,9 @@
 """Attacks the SMB Direct port of a running server as a hostile peer: prints `ok NAME` or `not ok NAME` a line; exit status 1 if any was
 not. RDMA_PORT, SERVER_PID, SMB_USER, SMB_PASSWORD, SMB_SHARE in the environment; NAMES as arguments run only those."""
-import os, random, resource, socket, struct, sys, time, traceback, urllib.request
+import os, random, resource, socket, struct, sys, time, urllib.request
 
 import smb2
+from peer_tests import run, test
 from rdma_peer import (
     MEMORY, READ_REQUEST, READ_RESPONSE, SEND, TERMINATE, WRITE, Client, Direct, Peer, fpdu, mpa_request,
     negotiate_request, tagged, transfer, untagged,
@@ -13,12 +14,6 @@ PORT, SERVER = int(os.environ["RDMA_PORT"]), int(os.environ["SERVER_PID"])
 USER, SHARE = os.environ["SMB_USER"], os.environ["SMB_SHARE"]
 KEY = smb2.response_key(USER, os.environ["SMB_PASSWORD"])
 RANDOM = random.Random(1)
-TESTS = []
-
-
-def test(function):
-    TESTS.append(function)
-    return function
 
 
 def each(cases, ends):
@@ -423,26 +418,11 @@ def a_thousand_half_open_connections_keep_nobody_out():
 
 
 def main():
-    failed = 0
-    names = sys.argv[1:]
     resident = resident_mib()
-    for one in TESTS:
-        if names and one.__name__ not in names:
-            continue
-        name, began = one.__name__.replace("_", " "), time.monotonic()
-        try:
-            one()
-            print(f"ok {name} ({time.monotonic() - began:.1f} s)", flush=True)
-        except Exception:
-            failed += 1
-            print(f"not ok {name}", flush=True)
-            traceback.print_exc(file=sys.stdout)
+    status = run("rdma", sys.argv[1:])
     grown = resident_mib() - resident
-    print(f"{'ok' if grown < 96 else 'not ok'} the server's memory is as before (grown by {grown} MiB)", flush=True)
-    failed += grown >= 96
-    # Threads of connections that were cut are not waited for.
-    sys.stdout.flush()
-    os._exit(1 if failed else 0)
+    print(f"{'ok     ' if grown < 96 else 'not ok '} the server's memory is as before (grown by {grown} MiB)", flush=True)
+    return status or int(grown >= 96)
 
 
-main()
+sys.exit(main())
