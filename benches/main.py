@@ -20,7 +20,6 @@ import datetime
 import os
 import pathlib
 import platform
-import statistics
 import subprocess
 import sys
 import tempfile

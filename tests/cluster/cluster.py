@@ -138,7 +138,6 @@ def until(what, seconds, attempt, pause=0.1):
 class Cluster:
     def __init__(self, nodes, disks=2, disk_size="3GiB", volume_size="2GiB", promise="--continuously-available"):
         self.nodes, self.disks, self.disk_size, self.volume_size, self.promise = nodes, disks, disk_size, volume_size, promise
-        self.by_name = {node.name: node for node in nodes}
 
     def servers(self):
         return {node.name: node.smb for node in self.nodes}

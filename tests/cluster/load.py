@@ -5,7 +5,7 @@ forgotten with an old answer in its hands. Both keep sessions with the servers t
 """
 import random, threading, time
 
-import smb
+import smb2
 from cluster import Trouble
 from history import BLOCK, PENDING_S, content, stamp_of
 
@@ -26,8 +26,8 @@ def read_or_nothing(link, file, first, count):
     """Blocks of a file; what lies behind its end was never written, and is zeroes."""
     try:
         data = link.read(file, first * BLOCK, count * BLOCK)
-    except smb.Refused as refusal:
-        if refusal.status != smb.END_OF_FILE:
+    except smb2.Refused as refusal:
+        if refusal.status != smb2.END_OF_FILE:
             raise
         data = b""
     return data.ljust(count * BLOCK, b"\0")
@@ -54,8 +54,8 @@ class Links(threading.Thread):
                 if not wanted or self.ended or self.halt.is_set():
                     continue
                 try:
-                    link = smb.Connection(address, self.user, self.password, LOG_ON_S)
-                except (smb.Lost, smb.Refused):
+                    link = smb2.Connection(address, self.user, self.password, LOG_ON_S)
+                except (OSError, smb2.Refused):
                     continue
                 with self.lock:
                     self.idle[node] = link
@@ -91,7 +91,7 @@ class Client(threading.Thread):
         self.made, self.removed = {}, set()
         self.node, self.link, self.files = None, None, {}
         self.ended, self.halt, self.halted = False, threading.Event(), threading.Event()
-        self.waiting_since, self.failures, self.write_flags = None, {}, smb.WRITE_THROUGH
+        self.waiting_since, self.failures, self.write_flags = None, {}, smb2.WRITE_THROUGH
 
     def run(self):
         self.links.start()
@@ -106,7 +106,7 @@ class Client(threading.Thread):
                 continue
             try:
                 self.act()
-            except (smb.Lost, smb.Refused) as error:
+            except (OSError, smb2.Refused) as error:
                 self.leave(error)
             time.sleep(self.pace_s)
         self.halted.set()
@@ -130,16 +130,16 @@ class Client(threading.Thread):
                 continue
             try:
                 link.seconds = min(self.patience_s, MOVE_S)
-                link.connect_tree(self.share)
-                self.files = {file: link.create(file_name(file), smb.OPEN_OR_MAKE)[0] for file in FILES}
-            except smb.Refused as refusal:
+                link.connect_share(self.share)
+                self.files = {file: link.create(file_name(file), smb2.OPEN_IF) for file in FILES}
+            except smb2.Refused as refusal:
                 self.note_failure(refusal)
                 if link.tree:
                     link.close()
                     link = None
                 self.links.give_back(node, link)
                 continue
-            except smb.Lost as error:
+            except OSError as error:
                 self.note_failure(error)
                 link.close()
                 self.links.give_back(node, None)
@@ -187,7 +187,7 @@ class Client(threading.Thread):
         data = b"".join(content(stamp, file, first + at) for at, stamp in enumerate(stamps))
         try:
             self.link.write(self.files[file], first * BLOCK, data, flags=self.write_flags)
-        except (smb.Lost, smb.Refused):
+        except (OSError, smb2.Refused):
             self.records.append((start, start + PENDING_S, self.node, True, file, first, stamps, False))
             raise
         self.records.append((start, time.monotonic(), self.node, True, file, first, stamps, True))
@@ -197,13 +197,12 @@ class Client(threading.Thread):
         if len(self.made) > 20:
             name = self.random.choice(sorted(self.made))
             self.made.pop(name)
-            file, _ = self.link.create(name, smb.OPEN, smb.DELETE_ON_CLOSE)
-            self.link.close_file(file)
+            self.link.close_file(self.link.create(name, options=smb2.DELETE_ON_CLOSE))
             self.removed.add(name)
             return
         stamp = self.new_stamp()
         name = f"named-{stamp:x}"
-        file, _ = self.link.create(name, smb.MAKE)
+        file = self.link.create(name, smb2.CREATE_NEW)
         self.link.write(file, 0, content(stamp, 2, 0))
         self.link.close_file(file)
         self.made[name] = stamp
@@ -213,7 +212,7 @@ class Load:
     """All clients, and what was found wrong so far."""
 
     def __init__(self, servers, share, user, password, seed, history, roaming=3, pinned=(), patience_s=10.0, pinned_patience_s=30.0, pace_s=0.004,
-                 write_flags=smb.WRITE_THROUGH):
+                 write_flags=smb2.WRITE_THROUGH):
         self.servers, self.share, self.user, self.password, self.history = servers, share, user, password, history
         self.clients = [Client(number, servers, share, user, password, seed, patience_s, pace_s) for number in range(1, roaming + 1)]
         for number, node in enumerate(pinned, roaming + 1):
@@ -290,11 +289,11 @@ class Load:
         while time.monotonic() < until:
             for address in self.servers.values():
                 try:
-                    link = smb.Connection(address, self.user, self.password, LOG_ON_S)
+                    link = smb2.Connection(address, self.user, self.password, LOG_ON_S)
                     link.seconds = 30
-                    link.connect_tree(self.share)
-                    return link, {file: link.create(file_name(file), smb.OPEN_OR_MAKE)[0] for file in FILES}
-                except (smb.Lost, smb.Refused) as error:
+                    link.connect_share(self.share)
+                    return link, {file: link.create(file_name(file), smb2.OPEN_IF) for file in FILES}
+                except (OSError, smb2.Refused) as error:
                     why = error
             time.sleep(0.1)
         raise Trouble(f"no server serves the share within {seconds} s: {why}")
@@ -319,7 +318,7 @@ class Load:
                                 final[file, first + at] = (start, end, stamp)
                 link.close()
                 return final
-            except (smb.Lost, smb.Refused) as error:
+            except (OSError, smb2.Refused) as error:
                 if time.monotonic() > until:
                     raise Trouble(f"what was written cannot be read back: {error}") from error
 
@@ -331,19 +330,19 @@ class Load:
             for name, stamp in client.made.items():
                 count += 1
                 try:
-                    file, _ = link.create(name)
+                    file = link.create(name)
                     if stamp_of(link.read(file, 0, BLOCK), 2, 0) != stamp:
                         self.wrong.append(f"{name} has other bytes")
                     link.close_file(file)
-                except smb.Refused as refusal:
+                except smb2.Refused as refusal:
                     self.wrong.append(f"{name} was made and is not there: {refusal}")
             for name in client.removed:
                 count += 1
                 try:
-                    link.close_file(link.create(name)[0])
+                    link.close_file(link.create(name))
                     self.wrong.append(f"{name} was removed and is there")
-                except smb.Refused as refusal:
-                    if refusal.status != smb.NOT_FOUND:
+                except smb2.Refused as refusal:
+                    if refusal.status != smb2.NOT_FOUND:
                         self.wrong.append(f"{name} was removed: {refusal}")
         link.close()
         return count

@@ -1,7 +1,7 @@
 """The parts of torture.py: what is done to the cluster, and what is measured meanwhile."""
 import hashlib, json, os, random, shutil, signal, struct, subprocess, threading, time
 
-import smb
+import smb2
 from cluster import PASSWORD, SHARE, USER, VOLUME, Cluster, Node, Trouble, children, tell, until
 from history import BLOCK, History, content, stamp_of
 from load import Load
@@ -88,7 +88,7 @@ class Torture:
         history = History()
         pinned = [node.name for node in self.cluster.nodes]
         self.load = Load(self.cluster.servers(), SHARE, USER, PASSWORD, self.args.seed, history, roaming=2, pinned=pinned,
-                         patience_s=self.patience_s, pinned_patience_s=self.pinned_patience_s, write_flags=0 if self.args.volatile else smb.WRITE_THROUGH)
+                         patience_s=self.patience_s, pinned_patience_s=self.pinned_patience_s, write_flags=0 if self.args.volatile else smb2.WRITE_THROUGH)
         time.sleep(1)
         self.play()
         self.finish()
@@ -228,15 +228,15 @@ class Holder:
         self.client, self.guid, self.stamp, self.file, self.link, self.wrong = os.urandom(16), os.urandom(16), 0, None, None, []
 
     def connect(self, node, client):
-        link = smb.Connection(node.smb, USER, PASSWORD, 20, client)
-        link.connect_tree(SHARE)
+        link = smb2.Connection(node.smb, USER, PASSWORD, 20, client)
+        link.connect_share(SHARE)
         return link
 
     def hold(self, owner):
         """Opens it the first time."""
         self.link = self.connect(owner, self.client)
         asked = struct.pack("<IIQ", 120_000, self.PERSISTENT, 0) + self.guid
-        self.file, _ = self.link.create(self.FILE, smb.OPEN_OR_MAKE, sharing=0, contexts=[(b"DH2Q", asked)])
+        self.file = self.link.create(self.FILE, smb2.OPEN_IF, share=0, contexts=smb2.create_contexts((b"DH2Q", asked)))
         if not struct.unpack_from("<II", self.link.contexts.get(b"DH2Q", bytes(8)))[1] & self.PERSISTENT:
             self.wrong.append(f"{owner.name} gives no persistent handle")
         self.link.lock(self.file, 0, BLOCK)
@@ -252,17 +252,17 @@ class Holder:
         try:
             self.connect(heir, None).create(self.FILE)
             self.wrong.append(f"an intruder opened the file at {heir.name}")
-        except smb.Refused as refusal:
+        except smb2.Refused as refusal:
             if refusal.status not in (self.SHARING_VIOLATION, self.NOT_AVAILABLE):
                 self.wrong.append(f"{heir.name} refused an intruder with {refusal}")
         try:
             self.link = self.connect(heir, self.client)
             asked = self.file + self.guid + struct.pack("<I", self.PERSISTENT)
-            self.file, _ = self.link.create(self.FILE, smb.OPEN, sharing=0, contexts=[(b"DH2C", asked)])
+            self.file = self.link.create(self.FILE, share=0, contexts=smb2.create_contexts((b"DH2C", asked)))
             if stamp_of(self.link.read(self.file, 0, BLOCK), 8, 0) != self.stamp:
                 self.wrong.append(f"the file has other bytes at {heir.name}")
             self.write()
-        except (smb.Refused, smb.Lost) as error:
+        except (OSError, smb2.Refused) as error:
             self.wrong.append(f"{heir.name} does not give the handle back: {error}")
             self.guid = os.urandom(16)
             self.hold(heir)
@@ -352,34 +352,33 @@ class Probe:
 
     def __init__(self, torture, owner, number):
         self.torture, self.name, self.answers, self.asking = torture, f"probe-{number}", {}, []
-        self.links = [smb.Connection(owner.smb, USER, PASSWORD, 20) for _ in range(2)]
+        self.links = [smb2.Connection(owner.smb, USER, PASSWORD, 20) for _ in range(2)]
         self.files = []
         for link in self.links:
-            link.connect_tree(SHARE)
-            self.files.append(link.create(self.name, smb.OPEN_OR_MAKE)[0])
+            link.connect_share(SHARE)
+            self.files.append(link.create(self.name, smb2.OPEN_IF))
         self.links[0].write(self.files[0], 0, content(1, 9, 0))
 
     def change(self, heir):
         """At the new owner."""
-        link = smb.Connection(heir.smb, USER, PASSWORD, 20)
-        link.connect_tree(SHARE)
-        file, _ = link.create(self.name)
-        link.write(file, 0, content(2, 9, 0))
+        link = smb2.Connection(heir.smb, USER, PASSWORD, 20)
+        link.connect_share(SHARE)
+        link.write(link.create(self.name), 0, content(2, 9, 0))
         link.close()
 
     def ask(self):
         def read():
-            found = stamp_of(self.links[0].read(self.files[0], 0, BLOCK, 20), 9, 0)
+            found = stamp_of(self.links[0].read(self.files[0], 0, BLOCK, seconds=20), 9, 0)
             return "an old read" if found != 2 else "a read"
 
         def write():
-            self.links[1].write(self.files[1], 0, content(3, 9, 0), 20)
+            self.links[1].write(self.files[1], 0, content(3, 9, 0), seconds=20)
             return "an acknowledged write"
 
         def guarded(name, action):
             try:
                 self.answers[name] = action()
-            except (smb.Lost, smb.Refused) as error:
+            except (OSError, smb2.Refused) as error:
                 self.answers[name] = ""
                 self.torture.note_probe(error)
 

@@ -9,19 +9,7 @@ CENOTE=${CENOTE_FAULTY:-$target/release/cenote-faults}
 }
 export CENOTE_FAULTS=$work/faults.sock
 
-cat >"$work/config.toml" <<TOML
-[server]
-data_dir = "$work/data"
-[smb]
-listen = ["127.0.0.1:$smb_port"]
-[api]
-listen = "127.0.0.1:$http_port"
-[disks]
-search = []
-[limits]
-disk_timeout_ms = 1500
-cache_bytes = 67108864
-TOML
+write_config "$work/config.toml" '[disks]' 'search = []' '[limits]' 'disk_timeout_ms = 1500' 'cache_bytes = 67108864'
 serve() { serve_config "$work/config.toml" 30; }
 tell() { # COMMAND: told to the fault socket
     local answer

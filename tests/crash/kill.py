@@ -19,7 +19,6 @@ from smbprotocol.connection import Connection
 from smbprotocol.file_info import FileDispositionInformation, FileRenameInformation
 from smbprotocol.open import (CreateDisposition, CreateOptions, FileAttributes, FilePipePrinterAccessMask, ImpersonationLevel,
                               Open, ShareAccess, SMB2SetInfoRequest, SMB2SetInfoResponse)
-from smbprotocol.header import Commands
 from smbprotocol.session import Session
 from smbprotocol.tree import TreeConnect
 

@@ -9,18 +9,7 @@ rdma_port=$(free_port)
 export KSMBD_PORT=$tcp_port KSMBD_RDMA_PORT=$rdma_port SMB_SHARE=share SMB_USER=tester SMB_PASSWORD=$password
 GUEST_TIMEOUT=600 "$here/ksmbd.sh" >"$work/ksmbd.log" 2>&1 </dev/null &
 guest=$!
-finish() {
-    kill $guest 2>/dev/null
-    wait $guest 2>/dev/null
-    cleanup
-}
-trap finish EXIT
-for ((i = 0; i < 600; i++)); do
-    grep -q GUEST-READY "$work/ksmbd.log" && break
-    kill -0 $guest 2>/dev/null || break
-    sleep 0.2
-done
-grep -q GUEST-READY "$work/ksmbd.log" || { not_ok "ksmbd serves" "$(tail -n 15 "$work/ksmbd.log")"; summary; }
+until_said "$work/ksmbd.log" GUEST-READY || { not_ok "ksmbd serves" "$(tail -n 15 "$work/ksmbd.log")"; summary; }
 ok "ksmbd serves"
 
 export CENOTE_SMB_USER=tester CENOTE_SMB_PASSWORD=$password

@@ -5,9 +5,9 @@
 [[ $mode == full ]] || { echo "RDMA devices in a guest: ./test full"; exit 77; }
 . "$root/tests/guest/prepare.sh"
 
-# in_guest NAME COMMAND...: each check of a guest's job counts as one. siw's own faults (README.md) get a second chance.
-in_guest() {
-    local name=$1 log=$work/guest.log status line
+# guest_job NAME COMMAND...: runs a guest's job, and counts its checks. siw's own faults (README.md) get a second chance.
+guest_job() {
+    local name=$1 log=$work/guest.log status
     shift
     "$@" >"$log" 2>&1 </dev/null
     status=$?
@@ -16,12 +16,10 @@ in_guest() {
         "$@" >"$log" 2>&1 </dev/null
         status=$?
     fi
-    while read -r line; do ok "$name: $line"; done < <(sed -n 's/^.*\[ *[0-9.]*s\] ok: //p' "$log")
-    while read -r line; do not_ok "$name: $line"; done < <(sed -n 's/^.*\[ *[0-9.]*s\] NOT OK: //p' "$log")
-    if ((status == 0)); then ok "$name: all of it"; else not_ok "$name: status $status" "$(cut -c 1-160 "$log" | tail -n 40)"; fi
+    counts_guest "$name" "$log" $status
 }
 
-GUEST_TIMEOUT=900 in_guest "conformance" "$here/verbs.sh"
+GUEST_TIMEOUT=900 guest_job "conformance" "$here/verbs.sh"
 
 # --- One connection, siw at one end and software at the other ------------------------------------------------------------
 
@@ -41,7 +39,7 @@ if cargo build --quiet --locked --release --package cenote-rdma --example pair -
     ) >"$work/pair-client.log" 2>&1 &
     client=$!
     : >"$work/guest.log"
-    GUEST_TIMEOUT=400 in_guest "one connection" "$here/verbs-pair.sh"
+    GUEST_TIMEOUT=400 guest_job "one connection" "$here/verbs-pair.sh"
     wait $client
     equal "one connection: the software's end ran" 0 $?
     wait $engine
@@ -53,5 +51,5 @@ fi
 
 # --- The server on a device --------------------------------------------------------------------------------------------------
 
-GUEST_TIMEOUT=900 in_guest "cenote on a device" "$here/verbs-serve.sh"
+GUEST_TIMEOUT=900 guest_job "cenote on a device" "$here/verbs-serve.sh"
 summary

@@ -16,11 +16,6 @@ start_server || { not_ok "quickstart says ready"; summary; }
 cd "$work" || exit 1
 mkdir scratch
 fleet() { TMPDIR=$work/scratch timeout 120 "$FLEET" --fleet "$work/fleet" "$@" </dev/null; }
-column() {
-    python3 -c "
-import csv, sys
-print(list(csv.DictReader(open(sys.argv[1]), delimiter='\t'))[-1][sys.argv[2]])" "$@"
-}
 # machines: the process numbers of this fleet's, which are named by its scratch directory.
 machines() { pgrep -f "[q]emu-system.*$work/scratch"; }
 

@@ -12,30 +12,10 @@ import struct
 import sys
 from collections import defaultdict
 
-REQUEST, REPLY = b"MPA ID Req Frame", b"MPA ID Rep Frame"
-WRITE, READ_REQUEST, READ_RESPONSE, TERMINATE = 0, 1, 2, 7
-SENDS = (3, 4, 5, 6)
+from rdma_peer import READ_REQUEST, READ_RESPONSE, REPLY, REQUEST, SENDS, TERMINATE, WRITE, crc32c
+
 UNTAGGED_HEADER, TAGGED_HEADER = 18, 14
 MOST_REPORTED = 20
-
-
-def crc32c_table():
-    table = []
-    for byte in range(256):
-        for _ in range(8):
-            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
-        table.append(byte)
-    return table
-
-
-TABLE = crc32c_table()
-
-
-def crc32c(data):
-    crc, table = 0xFFFFFFFF, TABLE
-    for byte in data:
-        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
-    return crc ^ 0xFFFFFFFF
 
 
 def segments(path, port):

@@ -37,19 +37,16 @@ fi
 mkdir -p "$work/host"
 WORK_VERSION=3.1.1 WORK_STAGES=tree WORK_PAUSE=go GUEST_SHARE=$work/host "$here/mount-work.sh" >"$work/killed.log" 2>&1 </dev/null &
 guest=$!
-for ((i = 0; i < 1200; i++)); do
-    grep -q GUEST-PAUSE "$work/killed.log" && break
-    kill -0 $guest 2>/dev/null || break
-    sleep 0.2
-done
+until_said "$work/killed.log" GUEST-PAUSE
 kill_server
 start_server || { not_ok "starts after kill -9"; summary; }
 touch "$work/host/go"
-if wait $guest; then
+if wait "$guest"; then
     ok "vers=3.1.1: a tree survives kill -9 of the server while it is mounted"
 else
     not_ok "vers=3.1.1: a tree survives kill -9 of the server while it is mounted" "$(tail -n 15 "$work/killed.log")"
 fi
+guest=
 check "health is clean" cli health
 stop_server
 summary

@@ -21,12 +21,6 @@ for n in 0 1; do
         { echo "tap$n cannot be set up"; exit 77; }
 done
 
-guest=
-finish() {
-    [[ -z $guest ]] || kill "$guest" 2>/dev/null
-    cleanup
-}
-trap finish EXIT
 export SMB_HOST=10.9.10.1 SMB_SHARE=$share SMB_USER=$user SMB_PASSWORD=$password
 export GUEST_ADDRESS=10.9.10.2/24 GUEST_NETDEV=tap,ifname=tap0,script=no,downscript=no GUEST_TIMEOUT=400
 # The addresses' own port: clients look for other channels there.

@@ -9,12 +9,6 @@ kills=2 fsx=300 remove=
 start_server --disk-size 4GiB || { not_ok "quickstart says ready"; summary; }
 check "a continuously available share" cli share create lasting --volume demo --continuously-available --grant "$user:full"
 mkdir -p "$work/host"
-guest=
-finish() {
-    [[ -z $guest ]] || kill "$guest" 2>/dev/null
-    cleanup
-}
-trap finish EXIT
 HOST_PORT=$smb_port SMB_SHARE=lasting SMB_USER=$user SMB_PASSWORD=$password GUEST_TIMEOUT=$((240 + 20 * kills)) WORK_FSX=$fsx WORK_REMOVE=$remove \
     SMB_OPTIONS=hard GUEST_SHARE=$work/host GUEST_FILES=$MOUNTWORK "$here/run.sh" "$here/persistent-work.sh" >"$work/guest.log" 2>&1 </dev/null &
 guest=$!

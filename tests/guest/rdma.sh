@@ -15,11 +15,9 @@ rdma_address=127.0.0.1:$rdma_port
 start_server --disk-size 4GiB || { not_ok "quickstart says ready"; summary; }
 export HOST_RDMA_PORT=$rdma_port SMB_SHARE=$share SMB_USER=$user SMB_PASSWORD=$password
 
-guest=
 finish() {
-    [[ -z $guest ]] || kill "$guest" 2>/dev/null
     [[ -z ${cutter:-} ]] || kill "$cutter" 2>/dev/null
-    cleanup
+    guest_cleanup
 }
 trap finish EXIT
 

@@ -39,20 +39,20 @@ class Target:
     """The server, as one scenario reaches it."""
 
     def __init__(self, server, source):
-        self.server, self.port, self.source = server, server.port, source
+        self.server, self.address, self.source = server, ("127.0.0.1", server.port), source
 
     def peer(self, source=None, timeout=20):
-        return Peer(self.port, source or self.source, timeout)
+        return Peer(self.address, source or self.source, timeout)
 
     def client(self, user="mallory", share="hostile", source=None, timeout=20):
-        return Client(self.port, source or self.source, timeout).ready(user, response_key(user), share)
+        return Client(self.address, source or self.source, timeout).ready(user, response_key(user), share)
 
     def rdma_client(self, timeout=2, most=1364):
         """By SMB Direct, which knows no source but 127.0.0.1."""
         return rdma.Client(self.server.rdma, timeout, most).ready("mallory", response_key("mallory"), "hostile")
 
     def negotiated(self, source=None):
-        client = Client(self.port, source or self.source)
+        client = Client(self.address, source or self.source)
         client.negotiate()
         return client
 
@@ -72,7 +72,7 @@ def attempt(connections, make):
     """Returns the result of `make`, kept among the connections; None if the server refuses or ends it."""
     try:
         made = make()
-    except (Ended, OSError, Refused):
+    except (OSError, Refused):
         return None
     connections.append(made)
     return made
@@ -80,7 +80,7 @@ def attempt(connections, make):
 
 def push(peer, data):
     """Sends as much as is taken."""
-    with contextlib.suppress(Ended, OSError):
+    with contextlib.suppress(OSError):
         peer.raw(data)
 
 
@@ -152,7 +152,7 @@ def half_logons_of(target, connections, count, token):
         client = attempt(connections, target.negotiated)
         if not client:
             continue
-        with contextlib.suppress(Ended, OSError):
+        with contextlib.suppress(OSError):
             for _ in range(128):
                 # A place that another client gives back is taken too.
                 with contextlib.suppress(Refused):
@@ -188,14 +188,14 @@ def guesses(target):
             client = attempt(connections, target.negotiated)
             if not client:
                 continue
-            with contextlib.suppress(Ended, OSError, Refused):
+            with contextlib.suppress(OSError, Refused):
                 token, _ = smb2.ntlm_authenticate(client.challenge(), "guessed", wrong)
                 client.send(client.build(smb2.SESSION_SETUP, smb2.session_setup_body(token)))
             if len(connections) > 60:
                 connections.pop(0).close()
         status = None
-        with contextlib.suppress(Ended, OSError, Refused):
-            last = Client(target.port, target.source, HELD_BACK_SECONDS)
+        with contextlib.suppress(OSError, Refused):
+            last = Client(target.address, target.source, HELD_BACK_SECONDS)
             connections.append(last)
             last.negotiate()
             status = last.log_on("guessed", right)
@@ -251,7 +251,7 @@ def largest_of_each(make, size, charge, finish=None):
                 if command != smb2.CANCEL:
                     client.socket.settimeout(3)
                     client.message()
-            except (Ended, OSError):
+            except OSError:
                 client.close()
                 client = None
         yield None
@@ -259,7 +259,7 @@ def largest_of_each(make, size, charge, finish=None):
 
 @scenario("the largest message of every command before NEGOTIATE")
 def largest_first(target):
-    return largest_of_each(lambda: Client(target.port, target.source), FIRST_FRAME_BYTES, 1)
+    return largest_of_each(lambda: Client(target.address, target.source), FIRST_FRAME_BYTES, 1)
 
 
 @scenario("the largest message of every command before the logon")
@@ -328,8 +328,8 @@ def attributes(target):
         connections.append(client)
         for n in range(3):
             # No CREATE is so long: it ends its connection.
-            contexts = smb2.create_context(b"ExtA", full)
-            with contextlib.suppress(Ended, OSError):
+            contexts = smb2.create_contexts((b"ExtA", full))
+            with contextlib.suppress(OSError):
                 target.client().call(smb2.CREATE, smb2.create_body(f"attributes-{n}", contexts=contexts), charge=17)
         file = client.create("attributes")
         for data in (full, some, some):
@@ -381,13 +381,13 @@ def parked_creates(target):
         holder.create("parked", oplock=smb2.OPLOCK_BATCH)
         # Twice seven MiB that are kept: attributes for a file that may yet be made, and what follows in the compound.
         attributes = b"".join(struct.pack("<IBBH", 65544 if n < 110 else 0, 0, 5, 65530) + b"%05d\0" % n + bytes(65530) for n in range(111))
-        bodies = [smb2.create_body("parked", contexts=smb2.create_context(b"ExtA", attributes)),
-                  smb2.create_body("parked", contexts=smb2.create_context(b"ZzZz", bytes(7 << 20)))]
+        bodies = [smb2.create_body("parked", contexts=smb2.create_contexts((b"ExtA", attributes))),
+                  smb2.create_body("parked", contexts=smb2.create_contexts((b"ZzZz", bytes(7 << 20))))]
         for _ in range(10):
             client = attempt(connections, lambda: target.client(timeout=3))
             if not client:
                 continue
-            with contextlib.suppress(Ended, OSError):
+            with contextlib.suppress(OSError):
                 for body, _ in itertools.product(bodies, range(5)):
                     client.send(client.related([(smb2.CREATE, body), (smb2.CLOSE, smb2.close_body(smb2.NOBODY))]))
                     drain(client, 0.01)
@@ -408,7 +408,7 @@ def answers_not_read(target):
                     client.write(file, at, random.randbytes(1 << 20))
                 for part in range(12):
                     push(client, smb2.frame(client.build(smb2.READ, smb2.read_body(file, part << 23, 8 << 20), charge=128)))
-            except (Ended, OSError, Refused):
+            except (OSError, Refused):
                 # A client that holds so much already may be told to wait; others may not.
                 not_served += 1
                 if not_served == 3:
@@ -440,15 +440,12 @@ def large_compound(target):
                 client.send(b"".join(parts))
                 seen, ids = 0, set()
                 while seen < 3:
-                    message = client.message()
-                    while message:
-                        answer = smb2.Answer(message)
+                    for answer in client.answers():
                         if answer.command != smb2.READ or not answer.flags & smb2.FLAG_RESPONSE:
-                            yield f"what comes is no answer to a READ: {message[:16].hex()}"
+                            yield f"what comes is no answer to a READ: {answer.message[:16].hex()}"
                             return
                         seen += answer.status != smb2.PENDING
                         ids.add(answer.message_id)
-                        message = message[answer.following:] if answer.following else b""
                 if len(ids) != 3:
                     yield f"three READs, and answers to {sorted(ids)}"
                 echo = client.call(smb2.ECHO, struct.pack("<HH", 4, 0))
@@ -486,6 +483,16 @@ def pipes(target):
         yield None
 
 
+def answers_to(client, bodies):
+    """The answers to requests that are sent as one message."""
+    client.send(client.related(bodies, related=False))
+    seen = 0
+    while seen < len(bodies):
+        for answer in client.answers():
+            seen += 1
+            yield answer
+
+
 @scenario("one user takes every open", memory_mib=400)
 def opens(target):
     with held() as connections:
@@ -494,18 +501,12 @@ def opens(target):
             client = attempt(connections, lambda: target.client(timeout=30))
             if not client:
                 continue
-            with contextlib.suppress(Ended, OSError):
+            with contextlib.suppress(OSError):
                 for n in range(300):
                     # Of a hundred files, so that it is the number of opens that is tried.
                     bodies = [(smb2.CREATE, smb2.create_body(f"open-{n % 100}")) for _ in range(60)]
-                    client.send(client.related(bodies, related=False))
-                    seen = 0
-                    while seen < len(bodies):
-                        message = client.message()
-                        while message:
-                            answer = smb2.Answer(message)
-                            seen, refused = seen + 1, refused + (answer.status != smb2.SUCCESS)
-                            message = message[answer.following:] if answer.following else b""
+                    for answer in answers_to(client, bodies):
+                        refused += answer.status != smb2.SUCCESS
         if not refused:
             yield "72,000 opens of one user were all granted"
         yield None
@@ -520,16 +521,10 @@ def trees(target):
             client = attempt(connections, lambda: target.client(timeout=30))
             if not client:
                 continue
-            with contextlib.suppress(Ended, OSError):
+            with contextlib.suppress(OSError):
                 for _ in range(68):
-                    client.send(client.related(bodies, related=False))
-                    seen = 0
-                    while seen < len(bodies):
-                        message = client.message()
-                        while message:
-                            answer = smb2.Answer(message)
-                            seen, refused = seen + 1, refused + (answer.status != smb2.SUCCESS)
-                            message = message[answer.following:] if answer.following else b""
+                    for answer in answers_to(client, bodies):
+                        refused += answer.status != smb2.SUCCESS
                     if refused:
                         break
             if refused:
@@ -553,12 +548,8 @@ def names_in(client):
     root = client.create("", access=smb2.GENERIC_READ, disposition=smb2.OPEN)
     answer = client.call(smb2.QUERY_DIRECTORY, smb2.query_directory_body(root, "*", level=12, flags=0))
     client.close_file(root)
-    found, data = set(), answer.body[8:] if answer.status == smb2.SUCCESS else b""
-    while data:
-        following, _, length = struct.unpack_from("<III", data)
-        found.add(data[12:12 + length].decode("utf-16-le"))
-        data = data[following:] if following else b""
-    return found - {".", ".."}
+    entries = smb2.entries_of(answer.buffer()) if answer.status == smb2.SUCCESS else []
+    return {entry[12:12 + struct.unpack_from("<I", entry, 8)[0]].decode("utf-16-le") for entry in entries} - {".", ".."}
 
 
 UPWARDS = ["..\\{}", "../{}", "x\\..\\..\\{}", "\\..\\{}", ".\\..\\{}", "x/../../{}", "..\\..\\{}", "sub\\..\\..\\{}", "..\\public\\..\\{}"]
@@ -642,8 +633,6 @@ def read_only_grant(target):
 # --- What one user takes from the others of a volume ------------------------------------------------------------------------
 
 
-# Rights of a grant of `change`.
-CHANGE_ACCESS = 0x001301BF
 DESCRIPTORS = 400
 # Space that making all of them may cost the volume; kept for ever, the descriptors alone are 24 MiB.
 DESCRIPTORS_MIB_MAX = 4
@@ -676,8 +665,8 @@ def descriptors(target):
         connections.append(client)
 
         def make(number, options=0):
-            contexts = smb2.create_context(b"SecD", large_descriptor(number))
-            body = smb2.create_body(f"large-{number}", CHANGE_ACCESS, smb2.CREATE_NEW, options, contexts=contexts)
+            contexts = smb2.create_contexts((b"SecD", large_descriptor(number)))
+            body = smb2.create_body(f"large-{number}", smb2.CHANGE_ACCESS, smb2.CREATE_NEW, options, contexts=contexts)
             return client.call(smb2.CREATE, body)
 
         before, made = free_mib(observer), 0
@@ -731,7 +720,7 @@ class Asker(threading.Thread):
                 self.client.close_file(self.client.create("opened"))
                 self.waits += [(asked - began, "QUERY_INFO"), (time.monotonic() - asked, "CREATE and CLOSE")]
                 time.sleep(0.002)
-        except (Ended, OSError, Refused) as error:
+        except (OSError, Refused) as error:
             self.fault = f"{type(error).__name__}: {error}"
 
 
@@ -818,7 +807,7 @@ def rdma_unread(target):
                 break
             is_full = True
             if client := attempt(connections, target.rdma_client):
-                with contextlib.suppress(Ended, OSError, Refused):
+                with contextlib.suppress(OSError, Refused):
                     file = client.create("large-by-rdma", access=smb2.GENERIC_READ, disposition=smb2.OPEN)
                     for n in range(4):
                         client.demand(file, n * RDMA_PAYLOAD_BYTES, RDMA_PAYLOAD_BYTES)
@@ -847,13 +836,13 @@ def rdma_held(target):
                 opened.append((client, client.create("large-by-rdma", access=smb2.GENERIC_READ, disposition=smb2.OPEN)))
         # The host has as much unread as it may have: none of its messages is wanted.
         for client, file in opened[:5]:
-            with contextlib.suppress(Ended, OSError, TimeoutError):
+            with contextlib.suppress(OSError):
                 for n in range(4):
                     client.demand(file, n * RDMA_PAYLOAD_BYTES, RDMA_PAYLOAD_BYTES)
         time.sleep(0.5)
         sent = 0
         for client, _ in opened:
-            with contextlib.suppress(Ended, OSError):
+            with contextlib.suppress(OSError):
                 for _ in range(HELD_MESSAGES):
                     client.whole(client.build(smb2.WRITE, b""), HELD_STEPS)
                     sent += 1
@@ -873,14 +862,14 @@ def rdma_unfinished(target):
         guests = []
         for _ in range(60):
             if client := attempt(connections, lambda: rdma.Client(target.server.rdma)):
-                with contextlib.suppress(Ended, OSError):
+                with contextlib.suppress(OSError):
                     left = client.begin(smb2.header(smb2.NEGOTIATE), 64 + 40 * rdma.STEP)
                     client.go_on(left, rdma.STEP)
                     guests.append(client)
         began = time.monotonic()
         for _ in range(40):
             if client := attempt(connections, target.rdma_client):
-                with contextlib.suppress(Ended, OSError):
+                with contextlib.suppress(OSError):
                     client.go_on(client.begin(smb2.header(smb2.WRITE), 64 + 700 * rdma.STEP), rdma.STEP)
         yield None
         goes_on = sum(not is_ended(client, max(began + UNFINISHED_SECONDS_MAX - time.monotonic(), 0.01)) for client in guests)
@@ -895,7 +884,7 @@ def rdma_unfinished(target):
 def strangers_at_bus(target):
     with held() as connections:
         for dialect, user in itertools.product((0x0210, 0x0300, 0x0302), (os.environ["USER"], "bob", "node-1$")):
-            client = Client(target.port, target.source, timeout=3)
+            client = Client(target.address, target.source, timeout=3)
             connections.append(client)
             with contextlib.suppress(Ended, TimeoutError):
                 client.negotiate((dialect,))

@@ -30,7 +30,8 @@ class Round:
         self.client, self.file, self.small, self.large = None, None, some(SMALL), some(LARGE)
 
     def connect(self):
-        self.client = smb2.Client(PORT, SOURCE, timeout=STEP_SECONDS_MAX, signs=True)
+        self.client = smb2.Client(("127.0.0.1", PORT), SOURCE, STEP_SECONDS_MAX)
+        self.client.signs = True
         self.client.negotiate()
 
     def log_on(self):

@@ -30,7 +30,7 @@ P
 python3 notified.py "$work/notify" >notified &
 listener=$!
 until [[ -e notify.bound ]] || ! kill -0 "$listener" 2>/dev/null; do sleep 0.05; done
-printf '[server]\ndata_dir = "%s"\n[smb]\nlisten = ["127.0.0.1:%s"]\n[api]\nlisten = "127.0.0.1:%s"\n' "$work/data" "$smb_port" "$http_port" >serve.toml
+write_config serve.toml
 export NOTIFY_SOCKET=$work/notify
 serve_config serve.toml 60 && ok "it is served by a configuration" || not_ok "it is served by a configuration"
 unset NOTIFY_SOCKET

@@ -7,14 +7,7 @@ rounds=8
 # So many kills have to meet a creation at least; more rounds are played until they have.
 met_min=2 rounds_max=60
 
-cat >"$work/config.toml" <<TOML
-[server]
-data_dir = "$work/data"
-[smb]
-listen = ["127.0.0.1:$smb_port"]
-[api]
-listen = "127.0.0.1:$http_port"
-TOML
+write_config "$work/config.toml"
 serve() { serve_config "$work/config.toml" 30; }
 serve || { not_ok "the server starts"; summary; }
 check "a pool is made" cli pool create pool "$work"/disk{1,2,3} --create 512MiB

@@ -52,16 +52,7 @@ PYTHON
 holder=$!
 sleep 0.5
 began=$SECONDS
-cat >config.toml <<TOML
-[server]
-data_dir = "$work/data"
-[smb]
-listen = ["127.0.0.1:$smb_port"]
-[api]
-listen = "127.0.0.1:$http_port"
-[disks]
-search = []
-TOML
+write_config config.toml '[disks]' 'search = []'
 serve_config config.toml 60 || { not_ok "starts with a disk that does not answer"; summary; }
 check "is ready within 12 s with a disk that does not answer" test $((SECONDS - began)) -le 12
 rm -f back

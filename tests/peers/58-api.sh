@@ -24,11 +24,7 @@ if python=$(python_with openapi-python-client openapi_python_client); then
     # It formats what it makes with ruff, which lies beside it.
     generated=$(PATH=$(dirname "$python"):$PATH "$python" -m openapi_python_client generate --path openapi.json --output-path client 2>&1)
     equal "a client is made without a word of what it lacks" "" "$(grep -iE 'warning|error|skipping' <<<"$generated")"
-    output=$(PYTHONPATH=client "$python" "$root/tests/peers/api_client.py" "http://127.0.0.1:$http_port" "$work/data/api.token" "$work/made.img" 2>&1)
-    status=$?
-    grep -E '^(ok|not ok)' <<<"$output"
-    ((passed += $(grep -c '^ok ' <<<"$output"), failed += $(grep -c '^not ok ' <<<"$output"))) || true
-    ((status == 0)) || not_ok "the client runs to its end" "$(tail -n 15 <<<"$output")"
+    counts "the client runs to its end" env PYTHONPATH=client "$python" "$root/tests/peers/api_client.py" "http://127.0.0.1:$http_port" "$work/data/api.token" "$work/made.img"
 else
     skip "a client made from the document works (openapi-python-client cannot be installed: no network?)"
 fi
@@ -36,11 +32,7 @@ fi
 # --- The command line's JSON ---------------------------------------------------------------------------------------
 if python=$(python_with jsonschema); then
     export CENOTE SMB_PORT=$smb_port SMB_SHARE=$share SMB_USER=$user SMB_PASSWORD=$password
-    output=$(timeout 300 "$python" "$root/tests/peers/json_outputs.py" openapi.json "$work/data" "$work" 2>&1)
-    status=$?
-    grep -E '^(ok|not ok)' <<<"$output"
-    ((passed += $(grep -c '^ok ' <<<"$output"), failed += $(grep -c '^not ok ' <<<"$output"))) || true
-    ((status == 0)) || not_ok "all commands are tried" "$(tail -n 15 <<<"$output")"
+    counts "all commands are tried" timeout 300 "$python" "$root/tests/peers/json_outputs.py" openapi.json "$work/data" "$work"
 else
     skip "what --json prints has the schemas of the document (jsonschema cannot be installed: no network?)"
 fi

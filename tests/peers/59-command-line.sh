@@ -95,11 +95,7 @@ B
 equal "bash asks the server" "plans" "$(bash complete.bash 2>&1 | tr -d ' ')"
 
 # --- On a terminal ----------------------------------------------------------------------------------------------------
-output=$(timeout 300 python3 "$root/tests/peers/terminal.py" "$work" 2>&1)
-status=$?
-grep -E '^(ok|not ok)' <<<"$output"
-((passed += $(grep -c '^ok ' <<<"$output"), failed += $(grep -c '^not ok ' <<<"$output"))) || true
-((status == 0)) || not_ok "all is tried on a terminal" "$(tail -n 15 <<<"$output")"
+counts "all is tried on a terminal" timeout 300 python3 "$root/tests/peers/terminal.py" "$work"
 
 # --- ./run ------------------------------------------------------------------------------------------------------------
 options() { grep -oE '^ +(-., )?--[a-z-]+' <<<"$1" | grep -oE -- '--[a-z-]+' | sort | tr '\n' ' '; }

@@ -11,12 +11,6 @@ start_server || { not_ok "quickstart says ready"; summary; }
 quotas() { smbcquotas "//$address/$share" -U "$user%$password" "$@"; }
 as_ann() { smbcquotas "//$address/$share" -U "ann%a word of ann" "$@"; }
 ann() { timeout 600 smbclient "//$address/$share" -U "ann%a word of ann" -m SMB3_11 -t 120 -c "$1"; }
-says() { # NAME PATTERN COMMAND...
-    local name=$1 pattern=$2 output
-    shift 2
-    output=$("$@" 2>&1)
-    if grep -qE -- "$pattern" <<<"$output"; then ok "$name"; else not_ok "$name" "$output"; fi
-}
 cd "$work" || exit 1
 random_file three 3
 random_file nine 9
@@ -25,32 +19,32 @@ check "an administrator" cli group set Administrators --add "$user"
 check "who may use the share" cli share set demo --grant "$user:full" --grant ann:full --grant Administrators:full
 check "a file from before quotas" ann "put three before"
 
-says "quotas are off" 'Quotas Enabled: Off' quotas -F
+prints "quotas are off" 'Quotas Enabled: Off' quotas -F
 check "smbcquotas turns them on" quotas -S FSQFLAGS:QUOTA_ENABLED/DENY_DISK
 check "and sets defaults" quotas -S FSQLIM:5000000/10000000
-says "which it shows" 'Default Hard Limit: +10000000' quotas -F
-says "and the command line too" 'default limit +9.54 MiB' cli quota list demo
+prints "which it shows" 'Default Hard Limit: +10000000' quotas -F
+prints "and the command line too" 'default limit +9.54 MiB' cli quota list demo
 for _ in {1..50}; do cli quota list demo | grep -q counted || break; sleep 0.2; done
-says "what was there is counted" 'ann +: +3145728/ +5000000/ +10000000' quotas -L
-says "a user sees the own quota" 'ann +: +3145728/' as_ann -L
+prints "what was there is counted" 'ann +: +3145728/ +5000000/ +10000000' quotas -L
+prints "a user sees the own quota" 'ann +: +3145728/' as_ann -L
 refuses "and no other one's" ACCESS_DENIED as_ann -u "$user"
 refuses "and changes none" ACCESS_DENIED as_ann -S UQLIM:ann:0/99999999
-says "free space is what the quota leaves" '2441 blocks of size 4096. 1673 blocks available' ann ls
+prints "free space is what the quota leaves" '2441 blocks of size 4096. 1673 blocks available' ann ls
 refuses "a file beyond the limit" DISK_FULL ann "put nine nine"
-says "is not counted but for its name" 'ann +: +3149824/' quotas -u ann
+prints "is not counted but for its name" 'ann +: +3149824/' quotas -u ann
 check "smbcquotas gives a limit" quotas -S UQLIM:ann:1000000/20000000
 check "within which it is written" ann "put nine nine"
-says "and counted" 'ann +: +12582912/ +1000000/ +20000000' quotas -u ann
-says "the command line says what is over" 'ann +12.0 MiB .* own +over the warning' cli quota list demo
+prints "and counted" 'ann +: +12582912/ +1000000/ +20000000' quotas -u ann
+prints "the command line says what is over" 'ann +12.0 MiB .* own +over the warning' cli quota list demo
 kill_server
 start_server || { not_ok "the server comes back"; summary; }
-says "after kill -9 as before" 'ann +: +12582912/ +1000000/ +20000000' quotas -u ann
+prints "after kill -9 as before" 'ann +: +12582912/ +1000000/ +20000000' quotas -u ann
 check "and as a check finds" cli volume check demo --watch
 check "a limit of the command line" cli quota set demo ann --limit 13MiB
 refuses "holds" DISK_FULL ann "put three more"
 check "what is deleted counts no more" ann "del nine; put three more"
 check "the defaults hold again" cli quota remove demo ann
-says "for smbcquotas too" 'ann +: +6291456/ +5000000/ +10000000' quotas -u ann
+prints "for smbcquotas too" 'ann +: +6291456/ +5000000/ +10000000' quotas -u ann
 refuses "an unknown user" 'no user' cli quota set demo nobody --limit 1GiB
 check "turned off" cli quota set demo --mode off
 check "nobody is refused" ann "put nine nine; put nine ten"

@@ -14,18 +14,8 @@ address=10.9.75.1 elsewhere=10.9.75.2
 smb_address=127.0.0.1:$smb_port
 start_server --disk-size 2GiB || { not_ok "quickstart says ready"; summary; }
 stop_server
-cat >"$work/serve.toml" <<TOML
-[server]
-data_dir = "$work/data"
-[smb]
-listen = ["0.0.0.0:$smb_port"]
 # The client here signs nothing: it compares bytes, and what is signed is sent by a copy.
-require_signing = false
-[api]
-listen = "127.0.0.1:$http_port"
-[limits]
-cache_bytes = "48MiB"
-TOML
+smb_address=0.0.0.0:$smb_port write_config "$work/serve.toml" 'require_signing = false' '[limits]' 'cache_bytes = "48MiB"'
 
 in_flight() { # ADDRESS
     timeout $((seconds + 100)) python3 "$here/in_flight.py" "$1" "$smb_port" "$share" "$user" "$password" "$seconds"

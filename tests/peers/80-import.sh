@@ -5,38 +5,10 @@
 
 # An empty server whose state is apart from its disks.
 serve() { # DIRECTORY
-    mkdir -p "$1"
-    cat >"$1.toml" <<TOML
-[server]
-data_dir = "$1"
-[smb]
-listen = ["127.0.0.1:$smb_port"]
-[api]
-listen = "127.0.0.1:$http_port"
-[disks]
-search = ["$work/shelf"]
-[limits]
-disk_timeout_ms = 30000
-cache_bytes = 67108864
-TOML
-    "$CENOTE" serve --config "$1.toml" >>"$work/server.out" 2>>"$work/server.err" </dev/null &
-    server_pid=$!
-    server_data=$1
-    local end=$((SECONDS + 60))
-    until "$CENOTE" --data "$1" disk list >/dev/null 2>&1; do
-        kill -0 "$server_pid" 2>/dev/null && ((SECONDS < end)) || { tail -n 5 "$work/server.err"; return 1; }
-        sleep 0.1
-    done
-}
-at() { "$CENOTE" --data "$server_data" "$@"; }
-reads_right() { # NAME FILE...
-    local name=$1 file
-    shift
-    for file; do
-        rm -f "$work/back"
-        smb "get $file $work/back" >/dev/null 2>&1
-        equal "$name: $file" "$(sha "$work/$file")" "$(sha "$work/back" 2>/dev/null)"
-    done
+    data=$1
+    mkdir -p "$data"
+    write_config "$data.toml" '[disks]' "search = [\"$work/shelf\"]" '[limits]' 'disk_timeout_ms = 30000' 'cache_bytes = 67108864'
+    serve_config "$data.toml" 60
 }
 
 start_server --disk-size 1GiB || { not_ok "quickstart says ready"; summary; }
@@ -74,10 +46,10 @@ mkdir shelf
 for i in 1 2 3; do mv data/disks/disk-$i.img "shelf/moved-$i"; done
 
 serve "$work/second" || { not_ok "a second server starts"; summary; }
-check "it imports what was exported" at pool import --key "$work/old.key"
+check "it imports what was exported" cli pool import --key "$work/old.key"
 reads_right "on the second server" f1 f2 late
 check "passwords came with the key file" smbclient "//127.0.0.1/more" -p "$smb_port" -U 'ann%N3w.Word' -c ls
-refuses "it is not imported twice" "no disk|in use|already" at pool import --yes pool
+refuses "it is not imported twice" "no disk|in use|already" cli pool import --yes pool
 random_file after 8
 check "files are written on" smb "put after"
 kill_server
@@ -87,7 +59,7 @@ mv shelf/moved-2 shelf/elsewhere
 mv shelf/moved-3 away
 serve "$work/second" || { not_ok "starts with moved and missing disks"; summary; }
 end=$((SECONDS + 30))
-until at --json disk list | grep -q shelf/elsewhere || ((SECONDS > end)); do sleep 0.5; done
+until cli --json disk list | grep -q shelf/elsewhere || ((SECONDS > end)); do sleep 0.5; done
 check "a moved disk is found by its label" bash -c "'$CENOTE' --data '$work/second' disk list | grep 'shelf/elsewhere' | grep -qw ok"
 reads_right "with a disk moved and one missing" f1 after
 random_file without 8
@@ -98,14 +70,14 @@ kill_server
 rm -rf "$work/second"
 mv away shelf/returned
 serve "$work/third" || { not_ok "a third server starts"; summary; }
-refuses "a pool that was not exported needs its name" "not exported" at pool import
-check "it is imported by its name" at pool import pool --yes pool --key "$work/old.key" --as tank
+refuses "a pool that was not exported needs its name" "not exported" cli pool import
+check "it is imported by its name" cli pool import pool --yes pool --key "$work/old.key" --as tank
 check "users keep their passwords, or say that they lost them" bash -c "'$CENOTE' --data '$work/third' user list | grep -E 'tester|needs'"
-check "a password is set" at user set tester --password "$password"
+check "a password is set" cli user set tester --password "$password"
 reads_right "newest records count" f1 f2 late after without
 end=$((SECONDS + 60))
-until at health >/dev/null 2>&1 || ((SECONDS > end)); do sleep 0.5; done
-check "the returned disk is brought up to date" at health
+until cli health >/dev/null 2>&1 || ((SECONDS > end)); do sleep 0.5; done
+check "the returned disk is brought up to date" cli health
 kill_server
 
 # A majority is missing.
@@ -113,6 +85,6 @@ rm -rf "$work/third"
 mkdir away2
 mv shelf/moved-1 shelf/elsewhere away2/
 serve "$work/fourth" || { not_ok "a fourth server starts"; summary; }
-refuses "one disk of three is refused, and the others are named" "no majority.*moved-1" at pool import --yes tank
+refuses "one disk of three is refused, and the others are named" "no majority.*moved-1" cli pool import --yes tank
 kill_server
 summary

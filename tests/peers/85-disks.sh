@@ -13,15 +13,6 @@ until_is() { # WANT COMMAND...: for 30 s at most
     until [[ $("$@") == "$want" ]] || ((SECONDS > end)); do sleep 0.3; done
     [[ $("$@") == "$want" ]]
 }
-reads_right() {
-    local name=$1 file
-    shift
-    for file; do
-        rm -f back
-        smb "get $file back" >/dev/null 2>&1
-        equal "$name: $file" "$(sha "$file")" "$(sha back 2>/dev/null)"
-    done
-}
 for i in 1 2; do random_file f$i 48; done
 check "files are written" smb "put f1; put f2"
 

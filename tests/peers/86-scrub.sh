@@ -2,21 +2,8 @@
 # The scheduled scrub: rot that nobody reads is found and written again from the other copy, and a restart goes on with it.
 . "$(dirname "$0")/../lib.sh"
 
-cat >"$work/config.toml" <<TOML
-[server]
-data_dir = "$work/data"
-[smb]
-listen = ["127.0.0.1:$smb_port"]
-[api]
-listen = "127.0.0.1:$http_port"
-[disks]
-search = []
-[limits]
-disk_timeout_ms = 30000
-cache_bytes = 67108864
-scrub_period_s = 3
-scrub_bytes_per_s = 1073741824
-TOML
+write_config "$work/config.toml" '[disks]' 'search = []' '[limits]' 'disk_timeout_ms = 30000' 'cache_bytes = 67108864' \
+    'scrub_period_s = 3' 'scrub_bytes_per_s = 1073741824'
 serve() { serve_config "$work/config.toml" 60; }
 scrubs() { cli job list | grep -cE 'scrub .*completed'; }
 # Health tells of a scrub's repairs before the scrub has read the whole disk.

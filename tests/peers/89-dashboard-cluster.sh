@@ -10,24 +10,13 @@ pids=()
 
 . "$root/tests/addresses.sh"
 addresses=$(address 1),$(address 2),$(address 3)
-# Its servers end with it, since their standard input does.
 cluster_cleanup() {
     for pid in "${pids[@]}"; do kill -9 "$pid" 2>/dev/null; done
-    [[ -n $server_pid ]] && kill "$server_pid" 2>/dev/null && wait "$server_pid" 2>/dev/null
-    cleanup
+    trial_cleanup
 }
+begin_trial --disk-size 1GiB --restart-after 0
 trap cluster_cleanup EXIT
-"$CENOTE" quickstart --nodes 3 --addresses "$addresses" --data "$work/data" --smb "$smb_port" --rdma "$((smb_port + 1))" --http "$http_port" \
-    --disk-size 1GiB --restart-after 0 --user "$user" --password "$password" >>"$work/server.out" 2>>"$work/server.err" </dev/null &
-server_pid=$!
-end=$((SECONDS + 60))
-until grep -qx ready "$work/server.out" || ((SECONDS > end)); do sleep 0.2; done
-check "a cluster of three is up" grep -x ready "$work/server.out"
-output=$(timeout 120 python3 "$root/tests/peers/dashboard_cluster.py" "$work/data" "$addresses" "$http_port" "$FLEET" 2>&1)
-status=$?
-grep -E '^(ok|not ok)' <<<"$output"
-((passed += $(grep -c '^ok ' <<<"$output"), failed += $(grep -c '^not ok ' <<<"$output"))) || true
-((status == 0)) || not_ok "the checks run to their end" "$(tail -n 15 <<<"$output")"
+counts "the checks run to their end" timeout 120 python3 "$root/tests/peers/dashboard_cluster.py" "$work/data" "$addresses" "$http_port" "$FLEET"
 
 # --- Over TLS, in a browser ---------------------------------------------------------------------------------------------
 if ! command -v chromium >/dev/null || ! command -v chromedriver >/dev/null || ! command -v openssl >/dev/null; then
@@ -70,9 +59,5 @@ client() {
 CENOTE_SMB_USER=$user CENOTE_SMB_PASSWORD=$password client &
 pids+=($!)
 mkdir -p "$target/test-logs/dashboard"
-output=$(timeout 120 "$python" "$root/tests/peers/dashboard_nodes.py" "$work/data" "$addresses" "$tls_port" "$target/test-logs/dashboard" 2>&1)
-status=$?
-grep -E '^(ok|not ok)' <<<"$output"
-((passed += $(grep -c '^ok ' <<<"$output"), failed += $(grep -c '^not ok ' <<<"$output"))) || true
-((status == 0)) || not_ok "the pages run to their end" "$(grep -v '^ *#[0-9]' <<<"$output" | grep -A 20 '^not ok' | head -n 60)"
+counts "the pages run to their end" timeout 120 "$python" "$root/tests/peers/dashboard_nodes.py" "$work/data" "$addresses" "$tls_port" "$target/test-logs/dashboard"
 summary

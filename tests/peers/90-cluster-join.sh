@@ -37,13 +37,13 @@ check "a volume of it" node 1 volume create early --size 512MiB --resiliency two
 check "a share of that" node 1 share create demo --volume early --grant ann:full
 # Its clients notice nothing of what it becomes.
 client=
-if python=$(python_with smbprotocol); then
+if python=$(python_with cryptography); then
     SMB_ADDRESS=$(address 1) SMB_PORT=$smb_port SMB_USER=ann SMB_PASSWORD=$password SMB_SHARE=demo STOP_FILE=$work/stop \
         "$python" "$root/tests/peers/held_open.py" >"$work/client.out" 2>&1 &
     client=$!
     check "a client is at work" await 20 grep -q working "$work/client.out"
 else
-    skip "a client over the founding (smbprotocol cannot be installed: no network?)"
+    skip "a client over the founding (Python's cryptography cannot be installed: no network?)"
 fi
 process=${pids[1]}
 shows "ClusterView" 1 cluster create --name C

@@ -10,12 +10,6 @@ rdma_address=127.0.0.1:$rdma_port
 start_server || { not_ok "quickstart says ready"; summary; }
 cd "$work" || exit 1
 fleet() { timeout 120 "$FLEET" --fleet "$work/fleet" "$@" </dev/null; }
-# column FILE NAME ROW: a value of result.tsv.
-column() {
-    python3 -c "
-import csv, sys
-print(list(csv.DictReader(open(sys.argv[1]), delimiter='\t'))[int(sys.argv[3])][sys.argv[2]])" "$@"
-}
 
 # --- Its life ---------------------------------------------------------------------------------------------------------
 refuses "without a fleet it says how to make one" "fleet new" fleet show

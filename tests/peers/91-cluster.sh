@@ -13,19 +13,6 @@ node() { # NUMBER COMMAND...
 at() { # NUMBER SMBCLIENT-COMMANDS
     timeout 60 smbclient "//$(address "$1")/$share" -p "$smb_port" -U "$user%$password" -m SMB3_11 -c "$2"
 }
-start_cluster() { # DISKS
-    "$CENOTE" quickstart --nodes 3 --addresses "$(address 1),$(address 2),$(address 3)" --data "$work/data" --smb "$smb_port" \
-        --rdma "$((smb_port + 1))" --http "$http_port" --disks "$1" --disk-size 2GiB --restart-after 3 --user "$user" \
-        --password "$password" >>"$work/server.out" 2>>"$work/server.err" </dev/null &
-    server_pid=$!
-    await 60 grep -x ready "$work/server.out"
-}
-# Its servers end with it, since their standard input does.
-cluster_cleanup() {
-    [[ -n $server_pid ]] && kill "$server_pid" 2>/dev/null && wait "$server_pid" 2>/dev/null
-    cleanup
-}
-trap cluster_cleanup EXIT
 relay_pid=none
 field() { # ASKED-NODE NODE FIELD
     node "$1" node show "node-$2" --json | sed -n "s/^ *\"$3\": \"\{0,1\}\([^\",]*\).*/\1/p" | head -n 1
@@ -43,12 +30,7 @@ agree() { # "NUMBER..." COMMAND...
     for number in $numbers; do [[ -s told.$number ]] && cmp -s "told.${numbers%% *}" "told.$number" || return 1; done
 }
 
-# Not by check, whose subshell would keep the process's number.
-if start_cluster 2; then ok "three servers are ready"; else
-    not_ok "three servers are ready"
-    tail -n 20 "$work/server.err" "$work"/data/node-*.log
-    summary
-fi
+begin_trial --disks 2 --disk-size 2GiB --restart-after 3
 cd "$work" || exit 1
 random_file bytes 128
 whole=$(sha bytes)
@@ -126,7 +108,7 @@ wait "$server_pid" 2>/dev/null
 server_pid=
 : >server.out
 # However many disks are asked for: they have theirs.
-if start_cluster 3; then ok "all of them start again"; else not_ok "all of them start again"; fi
+if start_trial --disks 3 --disk-size 2GiB --restart-after 3; then ok "all of them start again"; else not_ok "all of them start again"; fi
 last=$(owner 1)
 equal "with the disks that they had" 6 "$(node 1 disk list --json | grep -c '"path"')"
 check "the file is there" await 30 at "$last" "get data.bin back"

@@ -18,11 +18,6 @@ start_witness() { # Not by witness, whose subshell would be killed in its place.
     witness_pid=$!
 }
 is() { node "$1" node show "$2" --json | grep "\"state\": \"$3\"" >/dev/null; } # ASKED-NODE NAME STATE
-# Health has a status of its own.
-says() { grep "$2" <(node "$1" health) >/dev/null; }
-at() { # NUMBER SMBCLIENT-COMMANDS
-    timeout 60 smbclient "//$(address "$1")/files" -p "$smb_port" -U "$user%$password" -m SMB3_11 -c "$2"
-}
 # All pieces have their copies on both servers: the list counts disks.
 is_whole() { node "$1" volume list | grep '2 of 2' >/dev/null && ! grep "volume 'data'" <(node "$1" cluster status) >/dev/null; }
 
@@ -58,10 +53,10 @@ check "a share" node 1 share create files --volume data --grant "$user:full"
 cd "$work" || exit 1
 random_file bytes 16
 whole=$(sha bytes)
-check "a file is written" await 20 at 1 "put bytes data.bin"
+check "a file is written" await 20 at 1 files "put bytes data.bin"
 
 kill -9 "${pids[1]}"
-reads() { rm -f back; at "$1" "get data.bin back"; }
+reads() { rm -f back; at "$1" files "get data.bin back"; }
 check "server 1 dies, and server 2 takes over" await 30 reads 2
 equal "with the same bytes" "$whole" "$(sha back)"
 start_node 1

@@ -9,37 +9,17 @@ FLEET=${FLEET:-$target/release/fleet}
 [[ -x $(dirname "$FLEET")/diskspd ]] || { echo "no diskspd beside $FLEET: cargo build --release --package cenote-diskspd"; exit 77; }
 
 . "$root/tests/addresses.sh"
-addresses=$(address 1),$(address 2),$(address 3)
 fleet() { timeout 180 "$FLEET" --fleet "$work/fleet" "$@" </dev/null; }
 node_1() { timeout 60 "$CENOTE" --data "$work/data/node-1" "$@"; }
-# Its servers end with it, since their standard input does.
-cluster_cleanup() {
-    [[ -n $server_pid ]] && kill "$server_pid" 2>/dev/null && wait "$server_pid" 2>/dev/null
-    cleanup
-}
-trap cluster_cleanup EXIT
 # value LIST NAME FIELD: of what `cenote LIST list --json` says of NAME.
 value() {
     node_1 "$1" list --json | python3 -c "
 import json, sys
 print(next(one[sys.argv[2]] for one in json.load(sys.stdin) if one['name'] == sys.argv[1]))" "$2" "$3"
 }
-# column FILE NAME: a value of the last row.
-column() {
-    python3 -c "
-import csv, sys
-print(list(csv.DictReader(open(sys.argv[1]), delimiter='\t'))[-1][sys.argv[2]])" "$@"
-}
 works() { python3 -c "import sys; assert 150 < float(sys.argv[1]) < 320, sys.argv" "$1"; }
 
-"$CENOTE" quickstart --nodes 3 --addresses "$addresses" --data "$work/data" --smb "$smb_port" --rdma "$((smb_port + 1))" \
-    --http "$http_port" --disks 2 --disk-size 2GiB --restart-after 20 --user "$user" --password "$password" \
-    >"$work/server.out" 2>>"$work/server.err" </dev/null &
-server_pid=$!
-if await 60 grep -x ready "$work/server.out"; then ok "three servers are ready"; else
-    not_ok "three servers are ready" "$(tail -n 20 "$work/server.err" "$work"/data/node-*.log)"
-    summary
-fi
+begin_trial --disks 2 --disk-size 2GiB --restart-after 20
 cd "$work" || exit 1
 
 # --- Alignment --------------------------------------------------------------------------------------------------------

@@ -7,10 +7,6 @@ command -v smbclient >/dev/null || { echo "smbclient is missing: apt-get install
 
 . "$root/tests/servers.sh"
 
-at() { # NUMBER SHARE SMBCLIENT-COMMANDS
-    timeout 60 smbclient "//$(address "$1")/$2" -p "$smb_port" -U "$user%$password" -m SMB3_11 -c "$3"
-}
-votes() { [[ $(node 1 cluster status --json | sed -n '/"members": \[/,/\]/p' | grep -c node-) == "$1" ]]; }
 copies() { node 1 volume list | grep "$1" | grep "$2" >/dev/null; } # VOLUME "N of M"
 owner() { node 1 volume list --json | sed -n "/\"name\": \"$1\"/,/}/s/^ *\"owner\": \"node-\([0-9]*\)\".*/\1/p" | head -n 1; }
 reads() { # VOLUME: from the server that serves it
@@ -21,13 +17,8 @@ reads() { # VOLUME: from the server that serves it
 }
 stop_hard() { kill -9 "${pids[$1]}" 2>/dev/null; wait "${pids[$1]}" 2>/dev/null; } # NUMBER
 
-for number in 1 2 3; do configure $number; start_node $number; mkdir "$work/disks-$number"; done
-for number in 1 2 3; do check "server $number serves" await 60 node $number disk list; done
-check "the cluster is made" node 1 cluster create --name C
-for number in 2 3; do
-    check "server $number joins" node $number cluster join --token "$(node 1 cluster token)"
-    check "and has its vote" await 60 votes $number
-done
+form_cluster
+mkdir "$work"/disks-{1,2,3}
 check "a pool" node 1 pool create pool "$work/disks-1/a" "$work/disks-1/b" --create 1GiB
 for number in 2 3; do
     for disk in a b; do
@@ -60,14 +51,13 @@ for number in 1 2 3; do check "the files to be kept of server $number are there,
 check "so is the founder's key of before" test "$(stat -c %a "$work/node-1/secret.key")" = 600
 
 # The system disk of server 3 is lost, and the files that were kept are put back.
-all_vote() { votes 3 && node 1 cluster status --json | grep '"members_down": \[\]' >/dev/null; }
-check "all servers vote" await 30 all_vote
+check "all servers vote" await 30 votes 3
 stop_hard 3
 rm -rf "$work/node-3"
 mv "$work/kept-3" "$work/node-3"
 start_node 3
 check "server 3 is the server that it was, by the files that were kept" await 60 node 3 disk list
-check "with another member of etcd, which votes" await 60 all_vote
+check "with another member of etcd, which votes" await 60 votes 3
 check "and its disks are in use" await 60 copies three "3 of 3"
 
 for number in 2 3 1; do stop_hard $number; done
@@ -135,7 +125,7 @@ for disk in a b; do
     check "its disk $disk is erased" node 1 disk erase "$work/disks-1/$disk" --yes "$work/disks-1/$disk"
     check "and added as a new one" await 30 node 1 disk add "$work/disks-1/$disk" --pool pool
 done
-check "it has its vote" await 60 all_vote
+check "it has its vote" await 60 votes 3
 check "copies are made there of the volume of three copies" await 120 copies three "3 of 3"
 check "and of two" await 60 copies two "2 of 2"
 

@@ -7,28 +7,18 @@ command -v smbclient >/dev/null || { echo "smbclient is missing: apt-get install
 
 . "$root/tests/servers.sh"
 new=$CENOTE
-at() { # NUMBER SMBCLIENT-COMMANDS
-    timeout 60 smbclient "//$(address "$1")/files" -p "$smb_port" -U "$user%$password" -m SMB3_11 -c "$2"
-}
-votes() { [[ $(node 1 cluster status --json | sed -n '/"members": \[/,/\]/p' | grep -c node-) == "$1" ]]; }
 reads() {
     local number
     for number in 1 2 3; do
         rm -f back
-        at $number "get data.bin back" && [[ $(sha back) == "$whole" ]] && return
+        at $number files "get data.bin back" && [[ $(sha back) == "$whole" ]] && return
     done
     return 1
 }
 is_whole() { node 1 volume list | grep '3 of 3' >/dev/null; }
 
 CENOTE=$CENOTE_OLD
-for number in 1 2 3; do configure $number; start_node $number; done
-for number in 1 2 3; do check "server $number of the older build serves" await 60 node $number disk list; done
-check "the cluster is made" node 1 cluster create --name C
-for number in 2 3; do
-    check "server $number joins" node $number cluster join --token "$(node 1 cluster token)"
-    check "and has its vote" await 60 votes $number
-done
+form_cluster
 mkdir "$work/disks"
 check "a pool" node 1 pool create pool "$work/disks/1" --create 1GiB
 for number in 2 3; do check "a disk of server $number" await 30 node $number disk add "$work/disks/$number" --create 1GiB --pool pool; done
@@ -38,7 +28,7 @@ check "a share" node 1 share create files --volume data --grant "$user:full"
 cd "$work" || exit 1
 random_file bytes 32
 whole=$(sha bytes)
-check "a file" await 20 at 1 "put bytes data.bin"
+check "a file" await 20 at 1 files "put bytes data.bin"
 
 for number in 1 2 3; do kill "${pids[$number]}"; done
 for number in 1 2 3; do wait "${pids[$number]}" 2>/dev/null; done

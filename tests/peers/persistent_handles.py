@@ -6,13 +6,7 @@ Prints `ok NAME` or `not ok NAME` a line; exit status 1 if any was not.
 """
 import os, random, struct, subprocess, sys, threading, time, traceback, uuid
 
-import smbprotocol.connection as wire
-from smbprotocol.connection import Connection
-from smbprotocol.exceptions import SMBResponseException
-from smbprotocol.header import Commands, SMB2HeaderRequest, Smb2Flags
-from smbprotocol.session import Session
-from smbprotocol.structure import BytesField, Structure
-from smbprotocol.tree import TreeConnect
+import smb2
 
 PORT = int(os.environ["SMB_PORT"])
 USER, PASSWORD, SHARE = os.environ["SMB_USER"], os.environ["SMB_PASSWORD"], os.environ["SMB_SHARE"]
@@ -20,109 +14,33 @@ COMMAND, PID_FILE = os.environ["SERVER_COMMAND"].split("\x1f"), os.environ["SERV
 ROUNDS, SEED = int(os.environ.get("ROUNDS", "5")), int(os.environ.get("SEED", str(time.time_ns() % 1_000_000)))
 
 CLIENTS, HANDLES_MAX, BLOCK = 3, 4, 4096
-LEASING, LARGE_MTU, PERSISTENT, DIRECTORY_LEASING = 2, 4, 0x10, 0x20
+CAPABILITIES = smb2.LEASING | smb2.LARGE_MTU | smb2.PERSISTENT_HANDLES | smb2.DIRECTORY_LEASING
 READ_WRITE_HANDLE = 7
-NOT_FOUND, LOCK_NOT_GRANTED, NOT_AVAILABLE = 0xC0000034, 0xC0000055, 0xC0000467
+LOCK_NOT_GRANTED, NOT_AVAILABLE = 0xC0000055, 0xC0000467
 INVALID_PARAMETER = 0xC000000D
-
-replaying = threading.local()
-
-
-class Header(SMB2HeaderRequest):
-    """A header that says when its request was sent before."""
-
-    def __init__(self):
-        super().__init__()
-        if getattr(replaying, "now", False):
-            self["flags"].set_flag(Smb2Flags.SMB2_FLAGS_REPLAY_OPERATIONS)
-
-
-wire.SMB2HeaderRequest = Header
-# No request here is larger than one credit.
-Connection._calculate_credit_charge = lambda self, request: 1
-
-
-def message(command):
-    class Body(Structure):
-        COMMAND = command
-
-        def __init__(self):
-            from collections import OrderedDict
-            self.fields = OrderedDict([("body", BytesField())])
-            super().__init__()
-
-    return Body
-
-
-class Lost(Exception):
-    """The connection is gone: whether the request took effect is not known."""
+# Flags of a lock's element.
+LOCK, UNLOCK = smb2.LOCK_EXCLUSIVE | smb2.LOCK_AT_ONCE, 4
 
 
 class Client:
     def __init__(self):
-        self.guid = uuid.uuid4()
-        self.connection = None
+        self.guid, self.link = uuid.uuid4().bytes_le, None
 
     def connect(self):
-        self.connection = Connection(self.guid, "127.0.0.1", PORT, require_signing=True)
-        self.connection.client_capabilities |= LEASING | LARGE_MTU | PERSISTENT | DIRECTORY_LEASING
-        self.connection.connect(timeout=20)
-        self.session = Session(self.connection, USER, PASSWORD, require_encryption=False)
-        self.session.connect()
-        self.tree = TreeConnect(self.session, rf"\\127.0.0.1\{SHARE}")
-        self.tree.connect()
-        assert self.connection.server_capabilities.has_flag(PERSISTENT), "the server says PERSISTENT_HANDLES"
-
-    def drop(self):
-        try:
-            self.connection.disconnect(close=False)
-        except Exception:
-            pass
+        self.link = smb2.Connection(("127.0.0.1", PORT), USER, PASSWORD, 30, self.guid, 0x0311, CAPABILITIES)
+        self.link.connect_share(SHARE)
+        assert self.link.capabilities & smb2.PERSISTENT_HANDLES, "the server says PERSISTENT_HANDLES"
 
     def call(self, command, body, replay=False):
-        """Status and body of the answer."""
-        request = message(command)()
-        request["body"] = body
-        replaying.now = replay
-        try:
-            sent = self.connection.send(request, self.session.session_id, self.tree.tree_connect_id)
-            replaying.now = False
-            answer = self.connection.receive(sent, timeout=30)
-            return 0, answer["data"].get_value()
-        except SMBResponseException as error:
-            return error.status & 0xFFFFFFFF, b""
-        except Exception as error:
-            raise Lost(repr(error)) from error
-        finally:
-            replaying.now = False
+        """The answer. An OSError says that the connection is gone: whether the request took effect is not known."""
+        return self.link.call(command, body, flags=smb2.FLAG_REPLAY if replay else 0)
 
-    def create(self, path, contexts, disposition=2, share_access=0, access=0x001F01FF, replay=False, leased=True):
-        name = path.encode("utf-16-le")
-        blob = b""
-        for index, (tag, data) in enumerate(contexts):
-            item = struct.pack("<HHHHI", 16, 4, 0, 24, len(data)) + tag + bytes(4) + data
-            item += bytes(-(4 + len(item)) % 8)
-            following = 4 + len(item) if index + 1 < len(contexts) else 0
-            blob += struct.pack("<I", following) + item
-        at = 64 + 56
-        padded = name + bytes(-len(name) % 8)
-        where = at + len(padded) if blob else 0
-        fixed = struct.pack("<HBBIQQIIIIIHHII", 57, 0, 0xFF if leased else 0, 2, 0, 0, access, 0x80, share_access,
-                            disposition, 0x40, at, len(name), where, len(blob))
-        status, body = self.call(Commands.SMB2_CREATE, fixed + padded + blob, replay)
-        if status:
-            return status, None
-        at, length = struct.unpack_from("<II", body, 80)
-        found, at = {}, at - 64
-        while length:
-            following, name_at, name_len, _, data_at, data_len = struct.unpack_from("<IHHHHI", body, at)
-            found[body[at + name_at:at + name_at + name_len]] = body[at + data_at:at + data_at + data_len]
-            if not following:
-                break
-            at += following
-        return 0, {"id": body[64:80], "action": struct.unpack_from("<I", body, 4)[0], "contexts": found}
-
-
+    def create(self, path, contexts, disposition=smb2.CREATE_NEW, share=0, access=smb2.ALL_ACCESS, replay=False, leased=True):
+        body = smb2.create_body(path, access, disposition, smb2.NON_DIRECTORY_FILE, 0xFF if leased else 0, smb2.create_contexts(*contexts), share)
+        answer = self.call(smb2.CREATE, body, replay)
+        if answer.status:
+            return answer.status, None
+        return 0, {"id": answer.body[64:80], "contexts": smb2.contexts_of(answer.body)}
 
 
 class Handle:
@@ -169,15 +87,12 @@ class Worker(Client):
         assert state == READ_WRITE_HANDLE, f"{handle.path}: lease {state}"
 
     def write(self, handle, block, data, replay=False):
-        body = struct.pack("<HHIQ", 49, 64 + 48, len(data), block * BLOCK) + handle.id + struct.pack("<IIHHI", 0, 0, 0, 0, 0)
-        status, _ = self.call(Commands.SMB2_WRITE, body + data, replay)
+        status = self.call(smb2.WRITE, smb2.write_body(handle.id, block * BLOCK, data), replay).status
         assert status == 0, f"write {handle.path}: {status:#x}"
         handle.blocks[block] = data
 
     def lock(self, handle, offset, locks, sequence, replay=False):
-        flags = 2 | 0x10 if locks else 4
-        body = struct.pack("<HHI", 48, 1, sequence) + handle.id + struct.pack("<QQII", offset, 10, flags, 0)
-        status, _ = self.call(LOCK, body, replay)
+        status = self.call(smb2.LOCK, smb2.lock_body(handle.id, [(offset, 10, LOCK if locks else UNLOCK)], sequence), replay).status
         assert status == 0, f"lock {handle.path} {locks}: {status:#x} (again: {replay})"
         if locks:
             handle.locks[offset] = True
@@ -185,12 +100,11 @@ class Worker(Client):
             handle.locks.pop(offset)
 
     def set_info(self, handle, number, buffer, replay):
-        body = struct.pack("<HBBIHHI", 33, 1, number, len(buffer), 64 + 32, 0, 0) + handle.id + buffer
-        status, _ = self.call(Commands.SMB2_SET_INFO, body, replay)
+        status = self.call(smb2.SET_INFO, smb2.set_info_body(handle.id, 1, number, buffer), replay).status
         assert status == 0, f"set info {number} of {handle.path}: {status:#x} (again: {replay})"
 
     def rename(self, handle, to, replay=False):
-        name = to.encode("utf-16-le")
+        name = smb2.wide(to)
         self.set_info(handle, 10, struct.pack("<QQI", 0, 0, len(name)) + name, replay)
         handle.path = to
 
@@ -199,7 +113,7 @@ class Worker(Client):
         handle.deleting = bool(deleting)
 
     def close(self, handle, replay=False):
-        status, _ = self.call(Commands.SMB2_CLOSE, struct.pack("<HHI", 24, 0, 0) + handle.id, replay)
+        status = self.call(smb2.CLOSE, smb2.close_body(handle.id), replay).status
         assert status == 0, f"close {handle.path}: {status:#x}"
         self.forget(handle)
 
@@ -248,10 +162,10 @@ class Worker(Client):
             if handle is doubted and self.doubt[0] == self.rename:
                 paths.append(self.doubt[1][1])
             for path in paths:
-                status, found = self.create(path, handle.lost(), disposition=1)
+                status, found = self.create(path, handle.lost(), disposition=smb2.OPEN)
                 if status != INVALID_PARAMETER:
                     break
-            if status == NOT_FOUND and handle is doubted and self.doubt[0] == self.close:
+            if status == smb2.NOT_FOUND and handle is doubted and self.doubt[0] == self.close:
                 self.forget(handle)
                 self.doubt = None
                 continue
@@ -271,32 +185,23 @@ class Worker(Client):
         for handle in self.handles:
             self.same_bytes(handle.path, handle.id, handle.blocks)
             for offset in range(0, 800, 100):
-                body = struct.pack("<HHI", 48, 1, 0) + handle.id + struct.pack("<QQII", offset, 10, 2 | 0x10, 0)
-                status, _ = self.call(LOCK, body)
+                status = self.call(smb2.LOCK, smb2.lock_body(handle.id, [(offset, 10, LOCK)])).status
                 held = offset in handle.locks
                 assert status == (LOCK_NOT_GRANTED if held else 0), f"{handle.path} at {offset}: {status:#x}, held: {held}"
                 if not held:
-                    body = struct.pack("<HHI", 48, 1, 0) + handle.id + struct.pack("<QQII", offset, 10, 4, 0)
-                    assert self.call(LOCK, body)[0] == 0
+                    self.call(smb2.LOCK, smb2.lock_body(handle.id, [(offset, 10, UNLOCK)])).expect("unlock")
 
     def same_bytes(self, path, id, blocks):
         for block, want in blocks.items():
-            body = struct.pack("<HBBIQ", 49, 0, 0, BLOCK, block * BLOCK) + id + struct.pack("<IIIHH", 0, 0, 0, 0, 0) + b"\0"
-            status, answer = self.call(Commands.SMB2_READ, body)
-            assert status == 0, f"read {path} {block}: {status:#x}"
-            at, length = answer[2] - 64, struct.unpack_from("<I", answer, 4)[0]
-            assert answer[at:at + length] == want, f"{path}: block {block} is not what was written"
+            assert self.link.read(id, block * BLOCK, BLOCK) == want, f"{path}: block {block} is not what was written"
 
     def verify_closed(self):
         """Files that were closed are there with their bytes, others are not."""
         for path, blocks in self.closed.items():
-            status, found = self.create(path, [], disposition=1, share_access=7, access=0x00120089, leased=False)
+            status, found = self.create(path, [], disposition=smb2.OPEN, share=7, access=smb2.GENERIC_READ, leased=False)
             assert status == 0, f"{path}: {status:#x}"
             self.same_bytes(path, found["id"], blocks)
-            self.call(Commands.SMB2_CLOSE, struct.pack("<HHI", 24, 0, 0) + found["id"])
-
-
-LOCK = Commands.SMB2_LOCK
+            self.link.close_file(found["id"])
 
 
 def start_server():
@@ -316,7 +221,7 @@ def run_traffic(workers, server, seconds):
     def work(worker):
         try:
             worker.work(stop)
-        except Lost:
+        except OSError:
             pass
         except Exception:
             problems.append(traceback.format_exc())
@@ -334,7 +239,7 @@ def run_traffic(workers, server, seconds):
         thread.join()
     for worker in workers:
         if server:
-            worker.drop()
+            worker.link.close()
     assert not problems, "\n".join(problems)
 
 
@@ -342,9 +247,9 @@ def intrude(paths):
     intruder = Client()
     intruder.connect()
     for path in paths:
-        status, _ = intruder.create(path, [], disposition=1, share_access=7, access=0x0012019F, leased=False)
+        status, _ = intruder.create(path, [], disposition=smb2.OPEN, share=7, access=0x0012019F, leased=False)
         assert status == NOT_AVAILABLE, f"an intruder at {path}: {status:#x}"
-    intruder.drop()
+    intruder.link.close()
 
 
 def main():

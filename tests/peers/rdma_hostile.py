@@ -1,30 +1,19 @@
 """Attacks the SMB Direct port of a running server as a hostile peer: prints `ok NAME` or `not ok NAME` a line; exit status 1 if any was
 not. RDMA_PORT, SERVER_PID, SMB_USER, SMB_PASSWORD, SMB_SHARE in the environment; NAMES as arguments run only those."""
-import os, random, resource, socket, struct, sys, threading, time, traceback, urllib.request, uuid
+import os, random, resource, socket, struct, sys, time, urllib.request
 
-import smbprotocol.connection
+import smb2
+from peer_tests import run, test
 from rdma_peer import (
-    READ_REQUEST, READ_RESPONSE, SEND, TERMINATE, WRITE, Direct, Ended, Peer, Transport, fpdu, mpa_request,
+    MEMORY, READ_REQUEST, READ_RESPONSE, SEND, TERMINATE, WRITE, Client, Direct, Peer, fpdu, mpa_request,
     negotiate_request, tagged, transfer, untagged,
 )
-from smbprotocol.connection import Connection
-from smbprotocol.open import (
-    CreateDisposition, CreateOptions, FileAttributes, FilePipePrinterAccessMask, ImpersonationLevel, Open, ShareAccess,
-    SMB2ReadRequest, SMB2WriteRequest,
-)
-from smbprotocol.session import Session
-from smbprotocol.tree import TreeConnect
+from smb2 import Ended
 
-smbprotocol.connection.Tcp = Transport
 PORT, SERVER = int(os.environ["RDMA_PORT"]), int(os.environ["SERVER_PID"])
-USER, PASSWORD, SHARE = os.environ["SMB_USER"], os.environ["SMB_PASSWORD"], os.environ["SMB_SHARE"]
+USER, SHARE = os.environ["SMB_USER"], os.environ["SMB_SHARE"]
+KEY = smb2.response_key(USER, os.environ["SMB_PASSWORD"])
 RANDOM = random.Random(1)
-TESTS = []
-
-
-def test(function):
-    TESTS.append(function)
-    return function
 
 
 def each(cases, ends):
@@ -238,52 +227,24 @@ def transfers_that_break_the_rules_end_their_connection():
 # --- A user who is let in, and places what was not asked for -----------------------------------------------------------------
 
 
-class Logged:
+class Logged(Client):
     """A session over SMB Direct, with a file open; `keeps`: one that is there."""
 
     def __init__(self, keeps=None):
-        self.connection = Connection(uuid.uuid4(), "127.0.0.1", PORT, require_signing=False)
-        self.connection.connect(timeout=20)
-        self.peer = Transport.last
-        self.session = Session(self.connection, USER, PASSWORD, require_encryption=False)
-        self.session.connect()
-        self.tree = TreeConnect(self.session, rf"\\127.0.0.1\{SHARE}")
-        # 3.1.1 takes it only signed (MS-SMB2 3.3.5.7); what follows is not signed, as signed payload does not go by RDMA without a transform.
-        self.session.signing_required = True
-        self.tree.connect()
-        self.session.signing_required = False
-        self.file = Open(self.tree, keeps or "placed")
-        self.file.create(
-            ImpersonationLevel.Impersonation, FilePipePrinterAccessMask.GENERIC_ALL, FileAttributes.FILE_ATTRIBUTE_NORMAL,
-            ShareAccess.FILE_SHARE_READ | ShareAccess.FILE_SHARE_WRITE | ShareAccess.FILE_SHARE_DELETE,
-            CreateDisposition.FILE_OPEN if keeps else CreateDisposition.FILE_OVERWRITE_IF, CreateOptions.FILE_NON_DIRECTORY_FILE,
-        )
+        super().__init__(PORT)
+        self.ready(USER, KEY, SHARE)
+        self.file = self.create(keeps or "placed", disposition=smb2.OPEN if keeps else smb2.OVERWRITE_IF, options=smb2.NON_DIRECTORY_FILE)
 
-    def offer(self, length, token=0x11223344, offset=0x5000, channel=1):
-        """A WRITE of bytes that the server has to fetch from us."""
-        request = SMB2WriteRequest()
-        request["channel"] = channel
-        request["data_offset"] = 0
-        request["length"] = 0
-        request["remaining_bytes"] = length
-        request["file_id"] = self.file.file_id
-        request["buffer_channel_info"] = struct.pack("<QII", offset, token, length)
-        return self.connection.send(request, sid=self.session.session_id, tid=self.tree.tree_connect_id)
-
-    def demand(self, length, token=0x11223344):
-        """A READ of bytes that the server places in our memory."""
-        request = SMB2ReadRequest()
-        request["length"] = length
-        request["offset"] = 0
-        request["minimum_count"] = 0
-        request["file_id"] = self.file.file_id
-        request["channel"] = 1
-        request["buffer"] = struct.pack("<QII", 0, token, length)
-        return self.connection.send(request, sid=self.session.session_id, tid=self.tree.tree_connect_id, credit_request=128)
-
-    def close(self):
-        self.peer.close()
-        self.connection.transport.connected = False
+    def ends(self):
+        """Waits until the server ends it, and answers its reads meanwhile."""
+        self.socket.settimeout(10)
+        try:
+            while True:
+                self.message()
+        except Ended:
+            self.close()
+        except TimeoutError:
+            raise AssertionError("the connection goes on") from None
 
 
 @test
@@ -292,13 +253,13 @@ def what_a_server_fetches_is_what_it_writes():
     data = RANDOM.randbytes(5000)
 
     def answer(sink, to, size, source, offset):
-        assert source == 0x11223344
-        user.peer.post(tagged(READ_RESPONSE, sink, to, data[offset - 0x5000 :][:size]))
+        assert source == MEMORY
+        user.direct.post(tagged(READ_RESPONSE, sink, to, data[offset - 0x5000 :][:size]))
 
-    user.peer.on_read = answer
-    response = user.connection.receive(user.offer(len(data)), timeout=20)
-    assert response["status"].get_value() == 0, response
-    assert user.file.read(0, len(data)) == data
+    user.direct.on_read = answer
+    user.offer(user.file, len(data))
+    user.answer().expect("WRITE")
+    assert user.read(user.file, 0, len(data)) == data
     user.close()
 
 
@@ -326,21 +287,17 @@ def answers_outside_of_what_was_asked_for_end_the_connection():
     }
 
     def ends(answer):
-        user = Logged()
-        asked = threading.Event()
+        user, asked = Logged(), []
 
         def on_read(sink, to, *_):
+            asked.append(sink)
             for segment in answer(sink, to):
-                user.peer.post(segment)
-            asked.set()
+                user.direct.post(segment)
 
-        user.peer.on_read = on_read
-        user.offer(size)
-        assert asked.wait(10), "the server does not fetch"
-        worker = user.connection._t_worker
-        worker.join(10)
-        assert not worker.is_alive(), "the connection goes on"
-        user.close()
+        user.direct.on_read = on_read
+        user.offer(user.file, size)
+        user.ends()
+        assert asked, "the server does not fetch"
 
     each(cases, ends)
 
@@ -352,19 +309,17 @@ def an_answer_that_comes_again_finds_nothing():
 
     def answer(sink, to, size, source, offset):
         last[:] = [sink, to]
-        user.peer.post(tagged(READ_RESPONSE, sink, to, b"A" * size))
+        user.direct.post(tagged(READ_RESPONSE, sink, to, b"A" * size))
 
-    user.peer.on_read = answer
-    assert user.connection.receive(user.offer(8192), timeout=20)["status"].get_value() == 0
+    user.direct.on_read = answer
+    user.offer(user.file, 8192)
+    user.answer().expect("WRITE")
     try:
-        user.peer.post(tagged(READ_RESPONSE, *last, b"B" * 8192))
+        user.direct.post(tagged(READ_RESPONSE, *last, b"B" * 8192))
     except Ended:
         pass
-    user.connection._t_worker.join(10)
-    assert not user.connection._t_worker.is_alive(), "the connection goes on"
-    user.close()
-    again = Logged()
-    again.close()
+    user.ends()
+    Logged().close()
 
 
 # --- Memory: what a peer does not take, and does not end -------------------------------------------------------------------
@@ -373,14 +328,11 @@ def an_answer_that_comes_again_finds_nothing():
 @test
 def answers_that_nobody_reads_take_the_share_of_one_host():
     users = [Logged(keeps="large") for _ in range(16)]
-    for user in users:
-        user.connection.echo(user.session.session_id, credit_request=1000)
     before, grown, counted = resident_mib(), 0, 0
     try:
         for user in users:
-            user.peer.is_deaf = True
             for _ in range(4):
-                user.demand(8 << 20)
+                user.demand(user.file, 0, 8 << 20)
         for _ in range(30):
             grown = max(grown, resident_mib() - before)
             time.sleep(0.1)
@@ -388,7 +340,7 @@ def answers_that_nobody_reads_take_the_share_of_one_host():
         counted = in_flight_mib()
     finally:
         for user in users:
-            user.peer.reset()
+            user.direct.reset()
     # The requests are for 512 MiB. One host alone takes half of bytes_in_flight (256 MiB), and the work under way when that was reached.
     assert 100 < counted < 200 and grown < 200, f"{counted} MiB are counted, and the process grew by {grown} MiB"
 
@@ -401,7 +353,7 @@ def resets_in_every_state_end_that_connection_only():
     def logged(act=lambda user: None):
         user = Logged()
         act(user)
-        return user.peer
+        return user.direct
 
     def half_sent(peer):
         peer.raw(fpdu(untagged(SEND, 0, 1, negotiate_request()))[:30])
@@ -434,7 +386,7 @@ def resets_in_every_state_end_that_connection_only():
         "negotiated": (lambda: Direct(PORT), 30),
         "in a message": (lambda: in_a_message(Direct(PORT)), 30),
         "logged on": (logged, 5),
-        "while the server fetches": (lambda: logged(lambda user: [user.offer(1 << 20) for _ in range(3)]), 5),
+        "while the server fetches": (lambda: logged(lambda user: [user.offer(user.file, 1 << 20) for _ in range(3)]), 5),
     }
     for make, times in states.values():
         for _ in range(times):
@@ -457,7 +409,7 @@ def a_thousand_half_open_connections_keep_nobody_out():
                 pass
         silent.append(made)
     user = Logged()
-    assert user.file.write(b"let in", 0) == 6
+    user.write(user.file, 0, b"let in")
     grown = resident_mib() - before
     user.close()
     for made in silent:
@@ -466,26 +418,11 @@ def a_thousand_half_open_connections_keep_nobody_out():
 
 
 def main():
-    failed = 0
-    names = sys.argv[1:]
     resident = resident_mib()
-    for one in TESTS:
-        if names and one.__name__ not in names:
-            continue
-        name, began = one.__name__.replace("_", " "), time.monotonic()
-        try:
-            one()
-            print(f"ok {name} ({time.monotonic() - began:.1f} s)", flush=True)
-        except Exception:
-            failed += 1
-            print(f"not ok {name}", flush=True)
-            traceback.print_exc(file=sys.stdout)
+    status = run("rdma", sys.argv[1:])
     grown = resident_mib() - resident
-    print(f"{'ok' if grown < 96 else 'not ok'} the server's memory is as before (grown by {grown} MiB)", flush=True)
-    failed += grown >= 96
-    # Threads of connections that were cut are not waited for.
-    sys.stdout.flush()
-    os._exit(1 if failed else 0)
+    print(f"{'ok     ' if grown < 96 else 'not ok '} the server's memory is as before (grown by {grown} MiB)", flush=True)
+    return status or int(grown >= 96)
 
 
-main()
+sys.exit(main())

@@ -1,5 +1,5 @@
 """Runs the command line on a terminal: terminal.py WORK. The server's data are in WORK/data."""
-import os, pty, re, select, struct, subprocess, sys, termios, time, fcntl
+import os, pty, re, select, struct, sys, termios, time, fcntl
 
 from peer_tests import run, test
 

@@ -1,11 +1,18 @@
 """iWARP and SMB Direct by hand: a peer that says what it is told to, right or wrong (RFC 5044, 5041, 5040, 6581; MS-SMBD)."""
+import select
 import socket
 import struct
-import threading
-import time
+
+import smb2
+from smb2 import Ended
 
 REQUEST, REPLY = b"MPA ID Req Frame", b"MPA ID Rep Frame"
-WRITE, READ_REQUEST, READ_RESPONSE, SEND, SEND_INVALIDATE, TERMINATE = 0, 1, 2, 3, 4, 7
+WRITE, READ_REQUEST, READ_RESPONSE, SEND, TERMINATE = 0, 1, 2, 3, 7
+# With and without Solicited Event and Invalidate.
+SENDS = (3, 4, 5, 6)
+# The STag of memory of the client's that the server is told of.
+MEMORY = 0x11223344
+CHANNEL_RDMA = 1
 TABLE = []
 for n in range(256):
     for _ in range(8):
@@ -38,64 +45,31 @@ def mpa_request(key=REQUEST, flags=0x50, revision=2, private=struct.pack(">HH", 
     return key + struct.pack(">BBH", flags, revision, len(private) if length is None else length) + private
 
 
-class Ended(Exception):
-    """The connection was ended by the server."""
-
-
-class Peer:
+class Peer(smb2.Peer):
     """An iWARP connection in RDMA mode."""
 
     def __init__(self, port, start=True):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        super().__init__(("127.0.0.1", port), timeout=10)
         self.msn = {0: 1, 1: 1, 2: 1}
-        self.terminate = None
-        # Takes nothing more of what the server sends.
-        self.is_deaf = False
-        self.lock = threading.Lock()
         if start:
             self.raw(mpa_request())
-            head = self.exactly(20)
+            head = self.bytes(20)
             assert head[:16] == REPLY and not head[16] & 0x20, head
-            self.exactly(struct.unpack(">H", head[18:])[0])
-
-    def raw(self, data):
-        try:
-            self.socket.sendall(data)
-        except OSError as error:
-            raise Ended(str(error)) from error
-
-    def exactly(self, count):
-        data = b""
-        while len(data) < count:
-            try:
-                more = self.socket.recv(count - len(data))
-            except TimeoutError:
-                raise
-            except OSError as error:
-                raise Ended(str(error)) from error
-            if not more:
-                raise Ended("closed")
-            data += more
-        return data
+            self.bytes(struct.unpack(">H", head[18:])[0])
 
     def post(self, ulpdu):
-        with self.lock:
-            self.raw(fpdu(ulpdu))
+        self.raw(fpdu(ulpdu))
 
     def send(self, data):
         """One Send of one segment."""
-        with self.lock:
-            self.raw(fpdu(untagged(SEND, 0, self.msn[0], data)))
-            self.msn[0] += 1
+        self.post(untagged(SEND, 0, self.msn[0], data))
+        self.msn[0] += 1
 
     def segment(self):
         """The next segment: (opcode, STag, offset, last, data), of an untagged one (opcode, queue, MSN, last, data)."""
-        while self.is_deaf:
-            time.sleep(0.1)
-        length = struct.unpack(">H", self.exactly(2))[0]
-        ulpdu = self.exactly(length)
-        self.exactly(-(2 + length) % 4 + 4)
+        length = struct.unpack(">H", self.bytes(2))[0]
+        ulpdu = self.bytes(length)
+        self.bytes(-(2 + length) % 4 + 4)
         last, opcode = bool(ulpdu[0] & 0x40), ulpdu[1] & 0xF
         if ulpdu[0] & 0x80:
             stag, to = struct.unpack(">IQ", ulpdu[2:14])
@@ -103,8 +77,7 @@ class Peer:
         _, queue, msn, _ = struct.unpack(">IIII", ulpdu[2:18])
         if opcode == TERMINATE:
             word = struct.unpack(">I", ulpdu[18:22])[0]
-            self.terminate = (word >> 28, word >> 24 & 0xF, word >> 16 & 0xFF)
-            raise Ended(f"Terminate {self.terminate}")
+            raise Ended(f"Terminate {word >> 28, word >> 24 & 0xF, word >> 16 & 0xFF}")
         return opcode, queue, msn, last, ulpdu[18:]
 
     def ends(self, seconds=8):
@@ -120,9 +93,6 @@ class Peer:
 
     def reset(self):
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.socket.close()
-
-    def close(self):
         self.socket.close()
 
 
@@ -151,7 +121,6 @@ class Direct(Peer):
         self.most = min(self.most, 1364) if self.most else 1364
         self.granted = 0
         self.parts = b""
-        self.enough = threading.Condition()
         # Reads of our memory that the server asks for: (sink STag, sink offset, size, source STag, source offset).
         self.on_read = lambda *read: None
 
@@ -160,12 +129,20 @@ class Direct(Peer):
         step = self.most - 24
         for at in range(0, len(data), step):
             piece = data[at : at + step]
-            with self.enough:
-                # The last credit is for a message that grants: the first one does.
-                assert self.enough.wait_for(lambda: self.credits > 0, 10), "no credits"
-                self.credits -= 1
-                granted, self.granted = self.RECEIVES - self.granted, self.RECEIVES
-            self.send(transfer(piece, granted=granted, remaining=len(data) - at - len(piece)))
+            # The last credit is for a message that grants: the first one does.
+            assert self.credits > 0, "no credits"
+            self.credits -= 1
+            self.send(transfer(piece, granted=self.grant(), remaining=len(data) - at - len(piece)))
+
+    def grant(self):
+        """The receives that the server has not been granted yet; it is, from now on."""
+        granted, self.granted = self.RECEIVES - self.granted, self.RECEIVES
+        return granted
+
+    def granted_by(self, data):
+        """Counts the credits of a Send's data."""
+        self.credits += struct.unpack_from("<H", data, 2)[0]
+        self.granted = max(self.granted - 1, 0)
 
     def take(self):
         """The next whole message of the server; answers its reads meanwhile."""
@@ -173,12 +150,9 @@ class Direct(Peer):
             opcode, stag, to, _, data = self.segment()
             if opcode == READ_REQUEST:
                 self.on_read(*struct.unpack(">IQIIQ", data))
-            elif opcode in (SEND, SEND_INVALIDATE, 5, 6):
-                _, granted, _, _, remaining, offset, length = struct.unpack("<HHHHIII", data[:20])
-                with self.enough:
-                    self.credits += granted
-                    self.granted = max(self.granted - 1, 0)
-                    self.enough.notify()
+            elif opcode in SENDS:
+                self.granted_by(data)
+                remaining, offset, length = struct.unpack_from("<III", data, 8)
                 if length:
                     self.parts += data[offset : offset + length]
                     if not remaining:
@@ -186,34 +160,39 @@ class Direct(Peer):
                         return whole
 
 
-class Transport:
-    """Takes the place of a TCP connection in smbprotocol."""
+class Client(smb2.Client):
+    """A client of dialect 3.0.2 by SMB Direct, which signs nothing: signed payload does not go by RDMA."""
 
-    MAX_SIZE = 1 << 20
-    last = None
+    def __init__(self, port, timeout=20, most=1364):
+        self.direct = Direct(port, most)
+        self.socket, self.address = self.direct.socket, self.direct.address
+        self.socket.settimeout(timeout)
 
-    def __init__(self, server, port, timeout=None):
-        self.port, self.connected, self.peer = port, False, None
+    def negotiate(self, dialects=(0x0302,), **more):
+        return super().negotiate(dialects, **more)
 
-    def connect(self):
-        self.peer, self.connected = Direct(self.port), True
-        self.peer.socket.settimeout(20)
-        Transport.last = self.peer
+    def send(self, message):
+        while self.direct.credits < len(message) // (self.direct.most - 24) + 1:
+            self.take_grants(2)
+        self.direct.message(message)
 
-    def close(self):
-        if self.connected:
-            self.connected = False
-            try:
-                self.peer.socket.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+    def take_grants(self, seconds):
+        """One segment, for what it grants, if one comes in time."""
+        if not select.select([self.socket], [], [], seconds)[0]:
+            raise TimeoutError("no credits")
+        opcode, _, _, _, data = self.direct.segment()
+        if opcode in SENDS:
+            self.direct.granted_by(data)
 
-    def send(self, header):
-        self.peer.message(bytes(header))
+    def message(self):
+        return self.direct.take()
 
-    def recv(self, timeout):
-        try:
-            return self.peer.take()
-        except (Ended, OSError, TimeoutError):
-            self.connected = False
-            return None
+    def demand(self, file, offset, length):
+        """A READ that the server has to place in memory of ours."""
+        body = struct.pack("<HBBIQ", 49, 0x50, 0, length, offset) + file + struct.pack("<IIIHHQII", 0, CHANNEL_RDMA, 0, 112, 16, 0, MEMORY, length)
+        self.send(self.build(smb2.READ, body, charge=(length + 65535) // 65536))
+
+    def offer(self, file, length, at=0x5000):
+        """A WRITE of bytes that the server has to fetch from memory of ours, from its offset `at` on."""
+        body = struct.pack("<HHIQ", 49, 0, 0, 0) + file + struct.pack("<IIHHIQII", CHANNEL_RDMA, length, 112, 16, 0, at, MEMORY, length)
+        self.send(self.build(smb2.WRITE, body, charge=(length + 65535) // 65536))

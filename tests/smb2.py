@@ -1,7 +1,7 @@
-"""Raw SMB2 over TCP for a client that does as it likes: frames, messages and NTLMv2 of Python's own library alone.
+"""SMB2 over TCP for the tests: frames, messages and NTLMv2, which share no code with the server. Section numbers are those of MS-SMB2.
 
-Nothing is checked, ordered or bounded here that a peer could leave out. Dialect 2.1 is what `Client` speaks: its signatures
-are HMAC-SHA256, which the library computes fast, and it has credits for large messages. `[MS-SMB2]` names the sections.
+`Client` does as it likes: it checks, orders and bounds nothing that a peer could leave out. It speaks dialect 2.1 unless told otherwise: that has
+credits for large messages, and signatures by HMAC-SHA256, which Python's own library computes fast. `Connection` is an honest client of 3.x.
 """
 import hashlib, hmac, os, socket, struct, sys, time
 
@@ -13,24 +13,28 @@ COMMANDS = (
 ).split()
 
 SUCCESS, PENDING, MORE_PROCESSING_REQUIRED = 0x00000000, 0x00000103, 0xC0000016
-ACCESS_DENIED, LOGON_FAILURE = 0xC0000022, 0xC000006D
+END_OF_FILE, NOT_FOUND = 0xC0000011, 0xC0000034
 
-FLAG_RESPONSE, FLAG_ASYNC, FLAG_RELATED, FLAG_SIGNED = 1, 2, 4, 8
+FLAG_RESPONSE, FLAG_RELATED, FLAG_SIGNED, FLAG_REPLAY = 1, 4, 8, 0x20000000
 # CreateDisposition, CreateOptions and oplock levels (2.2.13).
 SUPERSEDE, OPEN, CREATE_NEW, OPEN_IF, OVERWRITE, OVERWRITE_IF = range(6)
 DIRECTORY_FILE, NON_DIRECTORY_FILE, DELETE_ON_CLOSE = 0x1, 0x40, 0x1000
 OPLOCK_NONE, OPLOCK_BATCH = 0, 9
-ALL_ACCESS, GENERIC_READ = 0x001F01FF, 0x00120089
+ALL_ACCESS, GENERIC_READ, CHANGE_ACCESS = 0x001F01FF, 0x00120089, 0x001301BF
+# Capabilities of a client (2.2.3).
+LEASING, LARGE_MTU, PERSISTENT_HANDLES, DIRECTORY_LEASING = 0x02, 0x04, 0x10, 0x20
+# A flag of WRITE (2.2.21), and flags of a lock's element (2.2.26.1).
+WRITE_THROUGH, LOCK_EXCLUSIVE, LOCK_AT_ONCE = 1, 2, 0x10
 NOBODY = b"\xff" * 16
 HEADER_BYTES = 64
 
 
-# Set by who looks for what an answer was: each status goes to standard error.
+# Prints the status of each answer to standard error.
 TRACE = False
 
 
-class Ended(Exception):
-    """The server has ended the connection."""
+class Ended(ConnectionError):
+    """The server has ended the connection, or it is of no use any more."""
 
 
 class Refused(Exception):
@@ -112,9 +116,14 @@ def frame(message):
     return struct.pack(">I", len(message)) + message
 
 
-def negotiate_body(dialects):
-    guid = os.urandom(16)
-    return struct.pack("<HHHHI16sQ", 36, len(dialects), 1, 0, 0, guid, 0) + struct.pack(f"<{len(dialects)}H", *dialects)
+def negotiate_body(dialects, capabilities=0, guid=None):
+    listed, context_at, context = struct.pack(f"<{len(dialects)}H", *dialects), 0, b""
+    if 0x0311 in dialects:
+        # 2.2.3.1.1: SHA-512, and a salt.
+        listed += bytes(-(HEADER_BYTES + 36 + len(listed)) % 8)
+        context_at, context = HEADER_BYTES + 36 + len(listed), struct.pack("<HHIHHH", 1, 38, 0, 1, 32, 1) + os.urandom(32)
+    fixed = struct.pack("<HHHHI16sIHH", 36, len(dialects), 1, 0, capabilities, guid or os.urandom(16), context_at, bool(context), 0)
+    return fixed + listed + context
 
 
 def session_setup_body(token):
@@ -126,11 +135,27 @@ def tree_connect_body(path):
     return struct.pack("<HHHH", 9, 0, HEADER_BYTES + 8, len(path)) + path
 
 
-def create_context(name, data):
-    """One create context (2.2.13.2), the last of its list."""
-    padding = bytes(-(16 + len(name)) % 8)
-    at = 16 + len(name) + len(padding)
-    return struct.pack("<IHHHHI", 0, 16, len(name), 0, at if data else 0, len(data)) + name + padding + data
+def create_contexts(*contexts):
+    """Create contexts (2.2.13.2), each (name, data)."""
+    packed = b""
+    for at, (name, data) in enumerate(contexts, 1):
+        name_bytes, is_last = len(name) + -len(name) % 8, at == len(contexts)
+        one = struct.pack("<HHHHI", 16, len(name), 0, 16 + name_bytes if data else 0, len(data)) + name.ljust(name_bytes, b"\0") + data
+        one += b"" if is_last else bytes(-(4 + len(one)) % 8)
+        packed += struct.pack("<I", 0 if is_last else 4 + len(one)) + one
+    return packed
+
+
+def contexts_of(body):
+    """The data of the contexts in a CREATE's answer (2.2.14), by name."""
+    at, length = struct.unpack_from("<II", body, 80)
+    contexts, following = {}, length
+    at -= HEADER_BYTES
+    while following:
+        following, name_at, name_length, _, data_at, data_length = struct.unpack_from("<IHHHHI", body, at)
+        contexts[body[at + name_at:at + name_at + name_length]] = body[at + data_at:at + data_at + data_length]
+        at += following
+    return contexts
 
 
 def create_body(name, access=ALL_ACCESS, disposition=OPEN_IF, options=0, oplock=OPLOCK_NONE, contexts=b"", share=7):
@@ -155,13 +180,13 @@ def read_body(file_id, offset, length):
     return struct.pack("<HBBIQ", 49, 0x50, 0, length, offset) + file_id + struct.pack("<IIIHHB", 0, 0, 0, 0, 0, 0)
 
 
-def write_body(file_id, offset, data):
-    return struct.pack("<HHIQ", 49, HEADER_BYTES + 48, len(data), offset) + file_id + struct.pack("<IIHHI", 0, 0, 0, 0, 0) + data
+def write_body(file_id, offset, data, flags=0):
+    return struct.pack("<HHIQ", 49, HEADER_BYTES + 48, len(data), offset) + file_id + struct.pack("<IIHHI", 0, 0, 0, 0, flags) + data
 
 
-def lock_body(file_id, elements):
+def lock_body(file_id, elements, sequence=0):
     packed = b"".join(struct.pack("<QQII", offset, length, flags, 0) for offset, length, flags in elements)
-    return struct.pack("<HHI", 48, len(elements), 0) + file_id + packed
+    return struct.pack("<HHI", 48, len(elements), sequence) + file_id + packed
 
 
 def ioctl_body(file_id, code, data, answer_bytes=65536):
@@ -183,6 +208,16 @@ def set_info_body(file_id, kind, level, data, additional=0):
     return struct.pack("<HBBIHHI", 33, kind, level, len(data), HEADER_BYTES + 32, 0, additional) + file_id + data
 
 
+def entries_of(data):
+    """The entries of a list in which each begins with how many bytes later the next one does (MS-FSCC 2.4)."""
+    entries = []
+    while data:
+        following = struct.unpack_from("<I", data)[0]
+        entries.append(data[:following] if following else data)
+        data = data[following:] if following else b""
+    return entries
+
+
 class Answer:
     """One response: its header's fields, and the body."""
 
@@ -198,17 +233,27 @@ class Answer:
             raise Refused(what, self.status)
         return self
 
+    def buffer(self):
+        """What a QUERY_DIRECTORY, QUERY_INFO or CHANGE_NOTIFY asked for."""
+        at, length = struct.unpack_from("<HI", self.body, 2)
+        return self.message[at:at + length]
+
 
 class Peer:
-    """One TCP connection to the server, from the address that is chosen."""
+    """One TCP connection to the server, from the address that is chosen. `window`: bytes of its receive buffer, 0 the kernel's own choice."""
 
-    def __init__(self, port, source="127.0.0.1", timeout=20):
-        self.socket = socket.socket()
+    # By time.monotonic(): when what is received now has to be there, beside the timeout of each wait.
+    until = None
+
+    def __init__(self, address, source="", timeout=20, window=0):
+        self.address, self.socket = address, socket.socket()
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if window:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
         self.socket.settimeout(timeout)
         self.socket.bind((source, 0))
         try:
-            self.socket.connect(("127.0.0.1", port))
+            self.socket.connect(address)
         except OSError:
             self.socket.close()
             raise
@@ -216,7 +261,7 @@ class Peer:
     def raw(self, data):
         try:
             self.socket.sendall(data)
-        except (BrokenPipeError, ConnectionResetError) as error:
+        except ConnectionError as error:
             raise Ended(str(error)) from None
 
     def send(self, message):
@@ -226,9 +271,11 @@ class Peer:
         data = bytearray(count)
         view, at = memoryview(data), 0
         while at < count:
+            if self.until is not None:
+                self.socket.settimeout(max(self.until - time.monotonic(), 0.001))
             try:
                 received = self.socket.recv_into(view[at:])
-            except ConnectionResetError as error:
+            except ConnectionError as error:
                 raise Ended(str(error)) from None
             if received == 0:
                 raise Ended("end of stream")
@@ -254,10 +301,10 @@ class Peer:
 class Client(Peer):
     """A connection that can negotiate, log on and connect a share, then send whatever it likes."""
 
-    def __init__(self, port, source="127.0.0.1", timeout=20, signs=False):
-        super().__init__(port, source, timeout)
-        self.message_id = self.session = self.tree = 0
-        self.key, self.signs = None, signs
+    message_id = session = tree = dialect = 0
+    key, signs = None, False
+    # The hash of what was said before the session had a key (3.2.5.2), of a single logon.
+    preauth = bytes(64)
 
     def build(self, command, body, charge=1, flags=0, credits=8192, following=0, session=None, tree=None):
         message = header(command, self.message_id, self.session if session is None else session,
@@ -267,8 +314,20 @@ class Client(Peer):
 
     def sign(self, message):
         flags = struct.unpack_from("<I", message, 16)[0] | FLAG_SIGNED
-        message = message[:16] + struct.pack("<I", flags) + message[20:48] + bytes(16) + message[64:]
-        return message[:48] + hmac.digest(self.key, message, "sha256")[:16] + message[64:]
+        message = message[:16] + struct.pack("<I", flags) + message[20:]
+        return message[:48] + self.signature(message) + message[64:]
+
+    def signature(self, message):
+        """The signature that the message should have (3.1.4.1)."""
+        message = message[:48] + bytes(16) + message[64:]
+        if self.dialect < 0x0300:
+            return hmac.digest(self.key, message, "sha256")[:16]
+        # Python's own library has no AES: only clients that sign by it need another one.
+        from cryptography.hazmat.primitives.ciphers.algorithms import AES
+        from cryptography.hazmat.primitives.cmac import CMAC
+        cmac = CMAC(AES(self.key))
+        cmac.update(message)
+        return cmac.finalize()
 
     def related(self, requests, related=True):
         """Requests, each (command, body), as one message; the second and later ones go on with the first's file."""
@@ -285,15 +344,30 @@ class Client(Peer):
             pass
         return answer
 
+    def answers(self):
+        """The answers in the next message, interim ones too."""
+        message = self.message()
+        while message:
+            answer = Answer(message)
+            yield answer
+            message = message[answer.following:] if answer.following else b""
+
     def call(self, command, body, **fields):
-        self.send(self.build(command, body, **fields))
+        message = self.build(command, body, **fields)
+        self.send(message)
         answer = self.answer()
+        if command in (NEGOTIATE, SESSION_SETUP):
+            is_last = command == SESSION_SETUP and answer.status == SUCCESS
+            for said in [message] if is_last else [message, answer.message]:
+                self.preauth = hashlib.sha512(self.preauth + said).digest()
         if TRACE:
             print(f"    {COMMANDS[command]} {len(body)} bytes: {answer.status:#010x}", file=sys.stderr)
         return answer
 
-    def negotiate(self, dialects=(0x0210,)):
-        return self.call(NEGOTIATE, negotiate_body(dialects)).expect("NEGOTIATE")
+    def negotiate(self, dialects=(0x0210,), capabilities=0, guid=None):
+        answer = self.call(NEGOTIATE, negotiate_body(dialects, capabilities, guid)).expect("NEGOTIATE")
+        self.dialect, self.capabilities = struct.unpack_from("<H18xI", answer.body, 4)
+        return answer
 
     def challenge(self, token=NTLM_NEGOTIATE):
         """The first half of a logon; the CHALLENGE."""
@@ -308,12 +382,15 @@ class Client(Peer):
         token, session_key = ntlm_authenticate(self.challenge(), user, key)
         answer = self.call(SESSION_SETUP, session_setup_body(token))
         if answer.status == SUCCESS:
-            self.key = session_key
+            # 3.1.4.2: one block of the counter mode of SP 800-108 with HMAC-SHA256.
+            purpose = b"SMBSigningKey\0\0" + self.preauth if self.dialect == 0x0311 else b"SMB2AESCMAC\0\0SmbSign\0"
+            derived = hmac.digest(session_key, b"\0\0\0\1" + purpose + b"\0\0\0\x80", "sha256")[:16]
+            self.key = session_key if self.dialect < 0x0300 else derived
         return answer.status
 
     def connect_share(self, share):
-        answer = self.call(TREE_CONNECT, tree_connect_body(rf"\\127.0.0.1\{share}"), tree=0).expect(f"TREE_CONNECT {share}")
-        self.tree = answer.tree
+        path = rf"\\{self.address[0]}\{share}"
+        self.tree = self.call(TREE_CONNECT, tree_connect_body(path), tree=0).expect(f"TREE_CONNECT {share}").tree
 
     def ready(self, user, key, share):
         """Negotiates, logs on, connects the share."""
@@ -325,19 +402,74 @@ class Client(Peer):
         return self
 
     def create(self, name, **options):
-        """The file's identifier."""
-        answer = self.call(CREATE, create_body(name, **options)).expect(f"CREATE {name!r:.80}")
-        return answer.body[64:80]
+        """The file's identifier; `contexts` has those of the answer."""
+        body = self.call(CREATE, create_body(name, **options)).expect(f"CREATE {name!r:.80}").body
+        self.contexts = contexts_of(body)
+        return body[64:80]
 
-    def read(self, file_id, offset, length):
+    def read(self, file_id, offset, length, **fields):
         charge = (length + 65535) // 65536
-        answer = self.call(READ, read_body(file_id, offset, length), charge=charge).expect("READ")
+        answer = self.call(READ, read_body(file_id, offset, length), charge=charge, **fields).expect("READ")
         at, _, count = struct.unpack_from("<BBI", answer.body, 2)
         return answer.message[at:at + count]
 
-    def write(self, file_id, offset, data):
+    def write(self, file_id, offset, data, flags=0, **fields):
         charge = (len(data) + 65535) // 65536
-        self.call(WRITE, write_body(file_id, offset, data), charge=charge).expect("WRITE")
+        answer = self.call(WRITE, write_body(file_id, offset, data, flags), charge=charge, **fields).expect("WRITE")
+        if (written := struct.unpack_from("<I", answer.body, 4)[0]) != len(data):
+            raise Ended(f"{written} of {len(data)} bytes were written")
 
-    def close_file(self, file_id):
-        self.call(CLOSE, close_body(file_id)).expect("CLOSE")
+    def flush(self, file_id):
+        self.call(FLUSH, flush_body(file_id)).expect("FLUSH")
+
+    def lock(self, file_id, offset, length):
+        """Exclusively, at once or not at all."""
+        self.call(LOCK, lock_body(file_id, [(offset, length, LOCK_EXCLUSIVE | LOCK_AT_ONCE)])).expect("LOCK")
+
+    def close_file(self, *file_ids):
+        for file_id in file_ids:
+            self.call(CLOSE, close_body(file_id)).expect("CLOSE")
+
+
+class Connection(Client):
+    """A session of dialect 3.x on a connection of its own: one request at a time, signed, each answered within `seconds`, its signature verified.
+
+    It knows nothing of retries: a request without such an answer raises an OSError, `Ended` or a timeout. Whether it took effect is not known then, and
+    the connection is of no use any more."""
+
+    signs = True
+
+    def __init__(self, address, user, password, seconds, guid=None, dialect=0x0302, capabilities=LARGE_MTU | PERSISTENT_HANDLES):
+        super().__init__(address, timeout=seconds)
+        self.seconds = seconds
+        try:
+            self.negotiate((dialect,), capabilities, guid)
+            if status := self.log_on(user, response_key(user, password)):
+                raise Refused("logon", status)
+        except BaseException:
+            self.close()
+            raise
+
+    def call(self, command, body, seconds=None, **fields):
+        self.until, number = time.monotonic() + (seconds or self.seconds), self.message_id
+        self.socket.settimeout(seconds or self.seconds)
+        answer = super().call(command, body, **fields)
+        if answer.message_id != number:
+            raise Ended(f"an answer to request {answer.message_id}, where {number} waits")
+        return answer
+
+    def message(self):
+        answer = Answer(super().message())
+        # Neither interim answers nor breaks are signed (3.3.4.1.1).
+        signs = self.key and answer.status != PENDING and answer.command != OPLOCK_BREAK
+        if signs and not (answer.flags & FLAG_SIGNED and self.signature(answer.message) == answer.message[48:64]):
+            raise Ended("the answer is not signed as agreed")
+        return answer.message
+
+    def create(self, name, disposition=OPEN, options=0, **more):
+        """The open is shared with everyone for everything unless told otherwise."""
+        return super().create(name, access=CHANGE_ACCESS, disposition=disposition, options=NON_DIRECTORY_FILE | options, **more)
+
+    def write(self, file_id, offset, data, flags=WRITE_THROUGH, **fields):
+        """Durable when it is answered, by the flag."""
+        super().write(file_id, offset, data, flags, **fields)
