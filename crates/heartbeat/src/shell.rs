@@ -99,7 +99,7 @@ struct Wanted {
     applied: u64,
     /// The claims of this node, and whether it may answer for the volume.
     claims: BTreeMap<VolumeId, (Claim, bool)>,
-    is_settling: bool,
+    needs_others: bool,
     ways: Ways,
     /// The data plane wants this node to fall silent.
     retreats: bool,
@@ -148,9 +148,9 @@ impl Link {
         self.want(|wanted| wanted.applied = wanted.applied.max(revision));
     }
 
-    /// This node stops; `is_settling`: it still needs the disks of others, or the cluster's state.
-    pub fn settle(&self, is_settling: bool) {
-        self.want(|wanted| wanted.is_settling = is_settling);
+    /// This node stops; `needs_others`: it still needs the disks of others, or the cluster's state.
+    pub fn set_needs_others(&self, needs_others: bool) {
+        self.want(|wanted| wanted.needs_others = needs_others);
     }
 
     /// Whether another node that stops needs this one for that.
@@ -358,7 +358,7 @@ impl Beating {
             self.membership.note_reset(node, now);
         }
         self.membership.note_applied(wanted.applied, now);
-        self.membership.settle(wanted.is_settling, now);
+        self.membership.set_needs_others(wanted.needs_others, now);
         self.membership.note_ways(wanted.ways);
         self.membership.hush(wanted.retreats && wanted.is_hushed, now);
         let is_asking = wanted.claims.values().any(|(_, may_answer)| !may_answer);

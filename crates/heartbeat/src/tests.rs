@@ -602,7 +602,7 @@ fn rubbish_and_strangers_are_refused_and_named() {
             term: u64::MAX,
             may_answer: true,
             asks: true,
-            settles: true,
+            needs_others: true,
             ways: Ways { reach_most: true, votes: true },
             turns: 0,
             still: Duration::MAX,
@@ -860,7 +860,7 @@ fn heard_by_1(world: &World, from: u32, incarnation: Incarnation, stamp: u64) ->
         term: 1,
         may_answer: true,
         asks: false,
-        settles: false,
+        needs_others: false,
         ways: Ways::default(),
         turns: 0,
         still: Duration::ZERO,
@@ -1164,16 +1164,16 @@ fn one_that_stops_is_waited_for_until_it_is_done_or_silent() {
     let needed = |world: &World| -> Vec<bool> {
         world.processes.values().map(|process| process.membership.is_needed(world.now)).collect()
     };
-    let settle = |world: &mut World, node: u32, is_settling| {
+    let stop = |world: &mut World, node: u32, needs_others| {
         let now = world.now;
-        world.processes.get_mut(&node).unwrap().membership.settle(is_settling, now);
+        world.processes.get_mut(&node).unwrap().membership.set_needs_others(needs_others, now);
         world.run(Duration::from_millis(5));
     };
-    settle(&mut world, 2, true);
+    stop(&mut world, 2, true);
     assert_eq!(needed(&world), [true, false, true]);
-    settle(&mut world, 2, false);
+    stop(&mut world, 2, false);
     assert_eq!(needed(&world), [false; 3]);
-    settle(&mut world, 2, true);
+    stop(&mut world, 2, true);
     world.processes.remove(&2);
     world.run(Duration::from_millis(300));
     assert_eq!(needed(&world), [false; 2]);

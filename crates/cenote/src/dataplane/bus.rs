@@ -143,14 +143,14 @@ impl Bus {
     }
 
     /// Tells the others that this server stops, and whether it still needs them for that.
-    pub fn settle(&self, is_settling: bool) {
-        self.heartbeats.settle(is_settling);
+    pub fn announce_stop(&self, needs_others: bool) {
+        self.heartbeats.set_needs_others(needs_others);
     }
 
     /// Waits until no server that stops at the same time needs this one any more: without its disks and the
     /// cluster's state the others could not make their data durable.
     pub async fn await_others(&self, tasks: &Tasks, deadline: Monotonic) {
-        self.settle(false);
+        self.announce_stop(false);
         let heard = tasks.now().after(OTHERS_HEARD);
         until(|| {
             let now = tasks.now();

@@ -251,7 +251,7 @@ impl Plane {
         self.node.stop();
         self.frontend.drain();
         if let Some(bus) = self.bus.get() {
-            bus.settle(true);
+            bus.announce_stop(true);
         }
         let is_late = || {
             tasks.wake_at(deadline);
