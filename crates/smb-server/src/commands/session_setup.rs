@@ -170,7 +170,7 @@ fn judge_held_logon<B: Backend, D: Directory>(
     context.bytes = 0;
     let found = setup_id(context).ok().and_then(|id| state.setups.get_mut(id));
     let Some(setup) = found else {
-        state.logon_guard.settle(&admitted.ticket, Outcome::Unseen, now);
+        state.logon_guard.end_attempt(&admitted.ticket, Outcome::Unseen, now);
         return Err(NtStatus::USER_SESSION_DELETED);
     };
     setup.is_held = false;
@@ -203,7 +203,7 @@ fn judge_logon<B: Backend, D: Directory>(
     now: Monotonic,
 ) -> Result<Step<Work>, NtStatus> {
     if let Some(admitted) = admitted.as_ref().filter(|_| state.directory.is_behind()) {
-        state.logon_guard.settle(&admitted.ticket, Outcome::Unseen, now);
+        state.logon_guard.end_attempt(&admitted.ticket, Outcome::Unseen, now);
         let detail = "accounts have changed, and this server cannot read how";
         return refuse_logon(state, context, &admitted.user, (NtStatus::NO_LOGON_SERVERS, detail), now);
     }
@@ -229,7 +229,8 @@ fn judge_logon<B: Backend, D: Directory>(
         Verdict::Continue(_) | Verdict::Denied(_) => Outcome::Unseen,
     };
     let account = lookup.found.into_inner();
-    let failures = admitted.map_or(0, |admitted| state.logon_guard.settle(&admitted.ticket, outcome, now));
+    let failures =
+        admitted.map_or(0, |admitted| state.logon_guard.end_attempt(&admitted.ticket, outcome, now));
     match verdict {
         Verdict::Continue(answer) => {
             let mut body = Vec::with_capacity(8 + answer.len());
