@@ -202,7 +202,7 @@ fn a_write_that_finds_no_room_beside_its_record_is_refused_alone() {
         assert_eq!(rig.wait(full).err(), Some(StoreError::NoSpace));
         assert!(rig.wait(other).is_ok());
         assert!(!rig.store.is_poisoned());
-        rig.settle();
+        rig.run_until_idle();
         for _ in 0..2 {
             let mut after = Rig::open(disk.after_crash(&CrashChoice::lose_all()));
             assert_eq!(after.read(32, 16), Ok(zeroes(16)));
