@@ -73,9 +73,9 @@ impl Gates {
     ) {
         let key = VolumeRecord::key_of(&VOLUME.to_string());
         let answer = state.map_or(Answer::Unknown, |state| state.answer(&StateRequest::Get { key }));
-        let Some(settled) = self.of[node].answered(token, &answer) else { return };
-        settled.admitted.into_iter().for_each(|asked| admit(course, servers, asked));
-        for (asked, error) in settled.refused {
+        let Some(decisions) = self.of[node].answered(token, &answer) else { return };
+        decisions.admitted.into_iter().for_each(|asked| admit(course, servers, asked));
+        for (asked, error) in decisions.refused {
             course.coverage.refused_epochs += u64::from(error != BusError::NoSession);
             let Request { volume, session, id, .. } = asked.request;
             let response = Response { from: asked.disk, volume, session, id, result: Err(error) };
@@ -83,7 +83,7 @@ impl Gates {
                 network.respond(course, servers, disk, &response);
             }
         }
-        if settled.again.is_some() {
+        if decisions.again.is_some() {
             self.begin_reading(course, servers, node);
         }
     }

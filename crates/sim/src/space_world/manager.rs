@@ -69,7 +69,7 @@ impl Manager {
             .filter_map(|node| node.coordinator.as_ref())
             .find(|found| *found.phase() == Phase::Serving && Some(found.record()) == record);
         let Some(coordinator) = serving else { return self.watch.forget() };
-        let (few, jobs) = (coordinator.settled_chunk_counts().1, coordinator.jobs().len());
+        let (few, jobs) = (coordinator.allocated_chunk_counts().1, coordinator.jobs().len());
         // Chunks for which a full pool has no space are reported.
         let short = few.saturating_sub(coordinator.chunks_without_room());
         let too_many = coordinator
