@@ -201,7 +201,7 @@ fn a_stranger_to_a_session_gets_no_channel_of_it() {
 #[test]
 fn malformed_requests_are_refused_and_change_nothing() {
     let mut world = World::new(2, Carried::Tcp);
-    world.settle(0);
+    world.reach_peers(0);
     world.open(0, disk(2), 1, 5).unwrap();
     let trust = world.certificates.trust(NodeId(1));
     let mut node = Raw::as_node(&mut world, trust, None).ok().unwrap();

@@ -94,7 +94,7 @@ fn as_many_channels_as_are_wanted_go_to_one_address() {
     world.until_channels(0, 3);
     begin(&mut world);
     let mut one = World::with_options(2, Carried::Tcp, |options| options.channels = Some(1));
-    one.settle(0);
+    one.reach_peers(0);
     one.pass(Duration::from_millis(50));
     assert_eq!(channels(&one).len(), 1);
 }
@@ -278,7 +278,7 @@ fn when_all_channels_are_lost_the_peer_is() {
     assert!(answers.iter().all(|answer| matches!(answer.result, Err(BusError::Unreachable))));
     assert!(start.elapsed() < Duration::from_secs(1), "after {:?}", start.elapsed());
     world.until("it is told", |world| has_lost_its_peer(world));
-    world.settle(0);
+    world.reach_peers(0);
     world.until_channels(0, 2);
 }
 
@@ -321,7 +321,7 @@ fn a_peer_that_is_silent_on_all_channels_is_given_up_as_soon_as_on_one() {
     world.until("the peer is lost", |world| has_lost_its_peer(world));
     assert!(start.elapsed() < SILENCE * 15 / 8, "after {:?}", start.elapsed());
     world.nodes[1].serving = silent;
-    world.settle(0);
+    world.reach_peers(0);
 }
 
 #[test]

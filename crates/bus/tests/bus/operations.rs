@@ -25,7 +25,7 @@ pub fn write(lba: u64, blocks: usize, byte: u8) -> Operation {
 
 fn all_operations(carried: Carried) {
     let mut world = World::new(2, carried);
-    world.settle(0);
+    world.reach_peers(0);
     let there = disk(2);
     assert!(matches!(world.open(0, there, 1, 5), Ok(Answer::Opened { promised: Epoch(0), doubtful: false })));
     assert!(matches!(world.call(0, there, 1, 6, Operation::Promise), Ok(Answer::Done)));
@@ -93,7 +93,7 @@ fn every_operation_does_over_smb_direct_what_it_does_here() {
 #[test]
 fn a_new_session_ends_the_one_before() {
     let mut world = World::new(2, Carried::Tcp);
-    world.settle(0);
+    world.reach_peers(0);
     world.open(0, disk(2), 1, 5).unwrap();
     world.open(0, disk(2), 2, 5).unwrap();
     assert_eq!(world.call(0, disk(2), 1, 5, Operation::Promise).unwrap_err(), BusError::NoSession);
@@ -107,7 +107,7 @@ fn a_new_session_ends_the_one_before() {
 #[test]
 fn a_session_that_a_newer_one_overtakes_leaves_nothing_open() {
     let mut world = World::new(2, Carried::Tcp);
-    world.settle(0);
+    world.reach_peers(0);
     let opening = || Operation::Open { least: Epoch(0), settled: Epoch(0) };
     let ids: Vec<_> = (1..=20).map(|session| world.send(0, disk(2), session, 5, opening())).collect();
     let mut answers = Vec::new();
@@ -124,8 +124,8 @@ fn a_session_that_a_newer_one_overtakes_leaves_nothing_open() {
 #[test]
 fn a_coordinator_on_another_node_takes_the_session_over_and_fences_the_old_one() {
     let mut world = World::new(3, Carried::Tcp);
-    world.settle(0);
-    world.settle(1);
+    world.reach_peers(0);
+    world.reach_peers(1);
     world.open(0, disk(3), 1, 5).unwrap();
     assert!(matches!(world.open(1, disk(3), 9, 6), Ok(Answer::Opened { promised: Epoch(5), .. })));
     let refused = world.call(0, disk(3), 1, 5, Operation::Read { lba: Lba(0), blocks: 1 }).unwrap_err();
@@ -137,7 +137,7 @@ fn a_coordinator_on_another_node_takes_the_session_over_and_fences_the_old_one()
 #[test]
 fn a_disk_that_is_not_there_cannot_be_reached() {
     let mut world = World::new(2, Carried::Tcp);
-    world.settle(0);
+    world.reach_peers(0);
     assert_eq!(world.open(0, disk(77), 1, 5).unwrap_err(), BusError::Unreachable);
     world.nodes[0].remote.set_disks([(disk(77), NodeId(2))].into());
     assert_eq!(world.open(0, disk(77), 1, 5).unwrap_err(), BusError::Unreachable);
@@ -146,7 +146,7 @@ fn a_disk_that_is_not_there_cannot_be_reached() {
 #[test]
 fn many_requests_are_under_way_at_once_and_each_gets_its_own_answer() {
     let mut world = World::new(2, Carried::Tcp);
-    world.settle(0);
+    world.reach_peers(0);
     world.open(0, disk(2), 1, 5).unwrap();
     for chunk in 0..4 {
         let allocate = Operation::Allocate { chunk: ChunkIndex(chunk), append: false };
@@ -176,7 +176,7 @@ fn a_node_tells_of_its_disks_and_of_what_is_corrupt_on_them() {
     let mut world = World::with_options(2, Carried::Tcp, |options| {
         options.status_interval = Duration::from_millis(20);
     });
-    world.settle(0);
+    world.reach_peers(0);
     world.open(0, disk(2), 1, 5).unwrap();
     world.call(0, disk(2), 1, 5, Operation::Allocate { chunk: ChunkIndex(0), append: false }).unwrap();
     world.call(0, disk(2), 1, 5, write(0, 16, 1)).unwrap();
@@ -206,7 +206,7 @@ fn a_node_tells_of_its_disks_and_of_what_is_corrupt_on_them() {
 #[test]
 fn a_disk_that_hangs_delays_no_other_request_of_its_node() {
     let mut world = World::new(2, Carried::Tcp);
-    world.settle(0);
+    world.reach_peers(0);
     world.open(0, disk(2), 1, 5).unwrap();
     world.nodes[1].stores[&disk(2)].set_fault(FakeFault::Hang);
     let hangs = world.send(0, disk(2), 1, 5, Operation::Chunks);

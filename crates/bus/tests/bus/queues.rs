@@ -16,7 +16,7 @@ const LARGE: u32 = 256;
 /// A world in which node 1 has a session, under which all blocks of a slab are written, with each of the others.
 fn world(count: u8, windows: Windows) -> World {
     let mut world = World::with_options(count, Carried::Tcp, |options| options.windows = windows);
-    world.settle(0);
+    world.reach_peers(0);
     for other in 2..=count {
         fill(&mut world, disk(other));
     }
@@ -146,7 +146,7 @@ fn what_waits_from_a_session_that_a_newer_one_ends_is_never_sent() {
 #[test]
 fn what_another_node_that_takes_the_volume_over_ends_is_given_up_though_the_disk_hangs() {
     let mut world = world(3, Windows::default());
-    world.settle(2);
+    world.reach_peers(2);
     let store = world.nodes[1].stores[&disk(2)].clone();
     store.set_fault(FakeFault::Hang);
     let asked = world.send(0, disk(2), 1, 5, write(0, 1, 7));

@@ -217,7 +217,7 @@ fn a_listener_at_a_nodes_address_gets_into_no_node() {
     }
     // Handed on as they are, the logon is one with the node that is meant.
     *relay.target.lock().unwrap() = address(&world, 1);
-    world.settle(0);
+    world.reach_peers(0);
     world.open(0, disk(2), 1, 5).unwrap();
 }
 
@@ -326,7 +326,7 @@ fn a_node_is_answered_only_what_it_signed() {
 #[test]
 fn a_node_names_no_epoch_that_the_volumes_record_did_not_give() {
     let mut world = World::new(2, Carried::Tcp);
-    world.settle(0);
+    world.reach_peers(0);
     let refused = |result: Result<_, BusError>| {
         let refused = matches!(&result, Err(BusError::Store(StoreError::Invalid(_))));
         assert!(refused, "{:?}", result.map(|_: space::message::Answer| "it was taken"));

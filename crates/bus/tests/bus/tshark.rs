@@ -100,7 +100,7 @@ fn tshark_reads_the_bus() {
     let kept = recording.clone();
     std::thread::spawn(move || record(listener, server, kept));
     world.nodes[0].remote.set_peers(vec![peer_at(2, between)]);
-    world.settle(0);
+    world.reach_peers(0);
     world.open(0, disk(2), 1, 5).unwrap();
     world.call(0, disk(2), 1, 5, Operation::Allocate { chunk: ChunkIndex(0), append: false }).unwrap();
     world.call(0, disk(2), 1, 5, write(0, 16, 9)).unwrap();

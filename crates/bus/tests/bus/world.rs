@@ -469,7 +469,7 @@ impl World {
     }
 
     /// Node `at` reaches all the others.
-    pub fn settle(&mut self, at: usize) {
+    pub fn reach_peers(&mut self, at: usize) {
         self.until("the peers are reached", |world| {
             world.nodes[at].remote.peers().iter().all(|peer| peer.state == PeerState::Ready)
         });
