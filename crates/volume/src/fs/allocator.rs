@@ -448,15 +448,15 @@ impl Allocator {
 
     /// Releases freed blocks of durable transactions that no read under way may still touch: they are
     /// prepared, or reusable at once. Returns whether any are reusable.
-    pub fn settle(&mut self, durable: u64, prepares: bool, now: Monotonic) -> bool {
+    pub fn release_pending(&mut self, durable: u64, prepares: bool, now: Monotonic) -> bool {
         let oldest_read = self.reading.first().copied().unwrap_or(u64::MAX);
         let mut any = false;
         while let Some(front) = self.pending.front()
             && front.ticket <= durable
             && front.reads <= oldest_read
-            && let Some(settled) = self.pending.pop_front()
+            && let Some(released) = self.pending.pop_front()
         {
-            for run in settled.runs {
+            for run in released.runs {
                 if !(prepares && self.preparing.add(run, now)) {
                     self.release(run);
                     any = true;
@@ -488,7 +488,7 @@ impl Allocator {
     }
 
     /// Whether freed blocks wait to become reusable, and the ticket that the first of them waits for.
-    pub fn unsettled(&self) -> Option<u64> {
+    pub fn pending_ticket(&self) -> Option<u64> {
         self.pending.front().map(|pending| pending.ticket)
     }
 

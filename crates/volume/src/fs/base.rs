@@ -252,12 +252,12 @@ impl Base {
 
     /// Makes freed blocks reusable that nothing stored or under way uses any more. If there is space enough
     /// without them, they are discarded first.
-    pub fn settle_freed(&mut self, unstored: Unstored) {
+    pub fn release_freed(&mut self, unstored: Unstored) {
         let early = Planted::AllocatorReuseEarly.is_planted();
         let durable = if early { u64::MAX } else { self.meta.journal.log.durable_ticket() };
         let now = self.agenda.now;
         let prepares = self.unpromised_blocks(unstored) >= u64::from(self.meta.allocator.chunk_blocks()) / 4;
-        if self.meta.allocator.settle(durable, prepares, now) {
+        if self.meta.allocator.release_pending(durable, prepares, now) {
             self.freed_blocks();
         }
         for run in self.meta.allocator.begin_preparing(now) {

@@ -78,7 +78,7 @@ impl FileSystem {
     ) -> Result<Option<Unlinked>, FsError> {
         self.base.ready_to_grow(self.data.unstored())?;
         check_name(name)?;
-        self.data.settle(file, &mut self.base)?;
+        self.data.publish_file(file, &mut self.base)?;
         namespace::link(&mut self.base.meta, file, Place { parent, name }, replace, now)
     }
 
@@ -111,7 +111,7 @@ impl FileSystem {
         let (from, to) = (Place { parent, name }, Place { parent: target_parent, name: target_name });
         let renaming = namespace::check_rename(&mut self.base.meta.store, from, to, replace)?;
         if renaming.needs_data && !Planted::RenameBeforeData.is_planted() {
-            self.data.settle(renaming.file, &mut self.base)?;
+            self.data.publish_file(renaming.file, &mut self.base)?;
         }
         namespace::rename(&mut self.base.meta, from, to, &renaming, now)
     }
