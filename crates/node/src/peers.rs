@@ -416,7 +416,7 @@ impl Peers {
     }
 
     /// Whether a volume may be taken over from its owner now: the life of it that is known to be dead is the last that is recorded.
-    fn is_settled(&self, owner: NodeId) -> bool {
+    fn may_take_over_from(&self, owner: NodeId) -> bool {
         let dead = self.nodes.borrow().get(&owner).and_then(|life| life.incarnation);
         let recorded = self.leases.borrow().get(&owner).map_or(0, |lease| lease.value.incarnation);
         dead.is_none_or(|dead| dead == recorded)
@@ -457,7 +457,9 @@ impl Peers {
         let volumes = self.volumes.borrow();
         let mine = volumes.iter().filter(|(id, _)| owners.get(id) == Some(&own));
         let mine = mine.filter(|(_, record)| {
-            record.owner.is_none_or(|owner| owner == own || record.coordinator == 0 || self.is_settled(owner))
+            record
+                .owner
+                .is_none_or(|owner| owner == own || record.coordinator == 0 || self.may_take_over_from(owner))
         });
         mine.map(|(id, record)| (*id, record.clone())).collect()
     }
