@@ -578,7 +578,7 @@ impl SpaceWorld {
         }
         self.course.coverage.crashes += 1;
         let until = self.course.now + down_for + VERDICT_MAX;
-        self.images.unsettled_until = self.images.unsettled_until.max(until);
+        self.images.may_expel_until = self.images.may_expel_until.max(until);
         self.drop_coordinator(node);
         self.forget_holding(node);
         self.gates.end(&self.servers, node);

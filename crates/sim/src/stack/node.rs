@@ -107,9 +107,9 @@ impl Node {
             self.supervise(now, disks);
         }
         self.space.poll();
-        let settled = self.disks_settled();
+        let disks_tried = self.disks_tried();
         for (index, volume) in self.volumes.iter_mut().enumerate() {
-            volume.turn(&self.space, settled, limits, now, index, out);
+            volume.turn(&self.space, disks_tried, limits, now, index, out);
         }
         self.space.poll();
         while let Some(event) = self.space.poll_event() {
@@ -124,7 +124,7 @@ impl Node {
         volumes.chain(space).fold(self.supervise_at, Monotonic::min)
     }
 
-    fn disks_settled(&self) -> bool {
+    fn disks_tried(&self) -> bool {
         self.slots.iter().all(|slot| match &slot.condition {
             Condition::Opening(_) => false,
             Condition::Absent { .. } => slot.refused.is_some(),
