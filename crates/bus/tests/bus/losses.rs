@@ -4,7 +4,7 @@ use crate::operations::write;
 use crate::world::{Carried, World, disk, peer_at};
 use bus::{BusEvent, PeerState};
 use space::fake_store::FakeFault;
-use space::message::{BusError, Operation, Response, Transport};
+use space::message::{BusError, ReplicaOperation, Response, Transport};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn lose_connection(carried: Carried) {
     let mut world = World::new(2, carried);
     world.reach_peers(0);
     world.open(0, disk(2), 1, 5).unwrap();
-    world.call(0, disk(2), 1, 5, Operation::Allocate { chunk: ChunkIndex(0), append: false }).unwrap();
+    world.call(0, disk(2), 1, 5, ReplicaOperation::Allocate { chunk: ChunkIndex(0), append: false }).unwrap();
     // Requests that are on their way are answered when the connection is lost, and none twice.
     world.nodes[1].stores[&disk(2)].set_fault(FakeFault::Hang);
     let ids: Vec<_> = (0..50).map(|at| world.send(0, disk(2), 1, 5, write(at, 1, 7))).collect();
@@ -32,7 +32,7 @@ fn lose_connection(carried: Carried) {
     assert!(world.nodes[0].events.iter().any(|event| matches!(event, BusEvent::PeerLost { .. })));
     // The connection comes back by itself; the old session is over on this end.
     world.reach_peers(0);
-    assert_eq!(world.call(0, disk(2), 1, 5, Operation::Promise).unwrap_err(), BusError::NoSession);
+    assert_eq!(world.call(0, disk(2), 1, 5, ReplicaOperation::Promise).unwrap_err(), BusError::NoSession);
     world.nodes[1].stores[&disk(2)].set_fault(FakeFault::None);
     assert!(world.open(0, disk(2), 2, 5).is_ok());
     world.until("the server has forgotten the old session", |world| {
@@ -60,7 +60,7 @@ fn a_node_that_dies_is_unreachable_at_once_and_found_again_where_it_comes_back()
     let start = Instant::now();
     world.until("the loss is noticed", |world| world.state(0, 2) != PeerState::Ready);
     assert!(start.elapsed() < Duration::from_secs(1), "a reset connection is noticed at once");
-    assert_eq!(world.call(0, disk(2), 1, 5, Operation::Promise).unwrap_err(), BusError::Unreachable);
+    assert_eq!(world.call(0, disk(2), 1, 5, ReplicaOperation::Promise).unwrap_err(), BusError::Unreachable);
     world.restart(1);
     world.reach_peers(0);
     assert!(world.open(0, disk(2), 2, 5).is_ok());
@@ -74,7 +74,7 @@ fn a_silent_peer_is_given_up_in_bounded_time() {
     world.open(0, disk(2), 1, 5).unwrap();
     let silent = world.nodes[1].serving.take();
     let start = Instant::now();
-    let asked = world.send(0, disk(2), 1, 5, Operation::Promise);
+    let asked = world.send(0, disk(2), 1, 5, ReplicaOperation::Promise);
     assert_eq!(world.answer(0, asked).unwrap_err(), BusError::Unreachable);
     assert!(start.elapsed() < Duration::from_secs(2), "after {:?}", start.elapsed());
     world.nodes[1].serving = silent;
@@ -140,7 +140,7 @@ fn a_node_that_is_told_dead_is_given_up_without_waiting() {
     world.reach_peers(0);
     world.open(0, disk(2), 1, 5).unwrap();
     world.nodes[1].stores[&disk(2)].set_fault(FakeFault::Hang);
-    let asked = world.send(0, disk(2), 1, 5, Operation::Promise);
+    let asked = world.send(0, disk(2), 1, 5, ReplicaOperation::Promise);
     world.nodes[0].remote.set_alive(NodeId(2), false);
     let mut answers = Vec::new();
     Transport::poll(&mut world.nodes[0].port, &mut answers);

@@ -13,7 +13,7 @@ use smb::crypto::PreauthHash;
 use smb::wire::{CreateRequestBody, FILE_OPEN, Header, HeaderFlags, U32};
 use smb_client::{Connection, Event, Options, Request, Signing, Token};
 use smb_server::{ConnectionId, ConnectionInfo, Transport};
-use space::message::{BusError, Operation};
+use space::message::{BusError, ReplicaOperation};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -336,10 +336,10 @@ fn a_node_names_no_epoch_that_the_volumes_record_did_not_give() {
     }
     world.open(0, disk(2), 2, 5).unwrap();
     for epoch in [4_294_967_000, EPOCH_OF_TESTS.0 + 1, u64::MAX] {
-        refused(world.call(0, disk(2), 2, epoch, Operation::Promise));
+        refused(world.call(0, disk(2), 2, epoch, ReplicaOperation::Promise));
         refused(world.call(0, disk(2), 2, epoch, write(0, 1, 9)));
     }
-    assert!(world.call(0, disk(2), 2, 5, Operation::Promise).is_ok(), "the session goes on");
+    assert!(world.call(0, disk(2), 2, 5, ReplicaOperation::Promise).is_ok(), "the session goes on");
     world.open(0, disk(2), 3, 6).unwrap();
     let id = crate::world::VOLUME_OF_TESTS.to_string();
     let found = world.state.read::<VolumeRecord>(&id).unwrap().unwrap();

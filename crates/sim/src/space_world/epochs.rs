@@ -13,7 +13,7 @@ use super::servers::Servers;
 use records::{Answer, MemoryState, Record, Request as StateRequest, Typed, VolumeRecord};
 use space::block_store::BlockStore;
 use space::local::epochs::{Asked, Epochs};
-use space::message::{BusError, Operation, PeerId, Priority, Request, RequestId, Response, SessionId};
+use space::message::{BusError, PeerId, Priority, ReplicaOperation, Request, RequestId, Response, SessionId};
 use types::Epoch;
 
 /// Each server's knowledge of records, as far as it judges others by them.
@@ -117,7 +117,7 @@ pub(crate) fn lie(course: &mut Course, servers: &Servers, state: &MemoryState, f
     let epoch = Epoch(recorded.0 + course.random.between(1_000, 1 << 32));
     // Sessions are numbered by node, and no opening comes to these.
     let session = SessionId(((0xfff0 + from as u64) << 32) + course.new_token());
-    let operation = Operation::Open { least: Epoch(0), settled: Epoch(0) };
+    let operation = ReplicaOperation::Open { least: Epoch(0), settled: Epoch(0) };
     let (volume, id, priority) = (VOLUME, RequestId(1), Priority::Client);
     let request = Request { volume, session, id, epoch, priority, operation };
     let incarnations = (servers.nodes[from].incarnation, servers.nodes[node].incarnation);

@@ -10,7 +10,7 @@ use super::calls::{Failure, Owner};
 use super::chunks::{Chunk, ChunkState};
 use super::shared::Shared;
 use crate::api::SpaceError;
-use crate::message::{Answer, Operation as Message};
+use crate::message::{Answer, ReplicaOperation as Message};
 use crate::planted::Planted;
 use pool::Purpose;
 use records::Provisioning;

@@ -17,7 +17,7 @@ use super::choosing::Belief;
 use super::context::Geometry;
 use super::mailbox::{Mailbox, Next};
 use super::shared::Shared;
-use crate::message::{Answer, Operation as Message};
+use crate::message::{Answer, ReplicaOperation as Message};
 use crate::planted::Planted;
 use std::collections::BTreeMap;
 use store::api::Regions;

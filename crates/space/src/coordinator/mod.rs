@@ -649,7 +649,7 @@ impl Coordinator {
     fn ask_for_promises(&mut self, disks: Vec<DiskId>) {
         let epoch = self.shared.membership.record().epoch;
         for disk in self.shared.membership.ask_for_promises(disks) {
-            self.shared.call(Owner::Promise(epoch), disk, crate::message::Operation::Promise);
+            self.shared.call(Owner::Promise(epoch), disk, crate::message::ReplicaOperation::Promise);
         }
     }
 

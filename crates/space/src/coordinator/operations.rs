@@ -26,7 +26,7 @@ use super::running::{self, Run, space_error};
 use super::shared::Shared;
 use super::{OVERWRITE_BLOCKS, Phase, REGION_BLOCKS};
 use crate::api::{SpaceError, SpaceRequest};
-use crate::message::{Answer, Operation as Message};
+use crate::message::{Answer, ReplicaOperation as Message};
 use crate::planted::Planted;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};

@@ -17,7 +17,7 @@ use super::keys::Purpose;
 use super::operations::Operations;
 use super::shared::Shared;
 use super::syncing::Syncing;
-use crate::message::{Answer, Operation as Message};
+use crate::message::{Answer, ReplicaOperation as Message};
 use std::collections::{BTreeSet, VecDeque};
 use store::api::Regions;
 use types::{ChunkIndex, DiskId, Epoch};

@@ -6,7 +6,7 @@
 //! the node that the record names begins an owner's session. Promises: an epoch admitted once needs no
 //! cluster state after that. Only a record read after a request came refuses the request.
 
-use crate::message::{BusError, Operation, PeerId, Request};
+use crate::message::{BusError, PeerId, ReplicaOperation, Request};
 use crate::planted::Planted;
 use records::{Answer, Record, VolumeRecord};
 use std::collections::BTreeMap;
@@ -76,7 +76,7 @@ impl Epochs {
     /// Whether the request may go to its disk, which has promised the epoch `promised`.
     pub fn admits(&self, asked: &Asked, promised: Epoch) -> bool {
         let Request { volume, epoch, .. } = asked.request;
-        let begins = matches!(asked.request.operation, Operation::Open { .. });
+        let begins = matches!(asked.request.operation, ReplicaOperation::Open { .. });
         if epoch <= promised && !begins && self.waiting.is_empty() {
             return true;
         }

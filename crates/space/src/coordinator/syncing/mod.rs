@@ -75,7 +75,7 @@ use super::operations::{Operations, release_chunk};
 use super::shared::Shared;
 use super::{Event, REGION_BLOCKS};
 use crate::api::SpaceError;
-use crate::message::{Answer, Operation as Message};
+use crate::message::{Answer, ReplicaOperation as Message};
 use crate::planted::Planted;
 use region::{Damage, Found, Progress, Stage, StepNumbers, Sync, Waiting};
 use std::collections::BTreeMap;

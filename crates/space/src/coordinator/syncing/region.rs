@@ -4,7 +4,7 @@ use super::super::choosing::{Belief, Candidate, RegionCopy, choose, choose_after
 use super::super::dirty_regions::Believed;
 use super::super::keys::{OperationKey, Purpose};
 use super::super::{Comparison, OVERWRITE_BLOCKS, REGION_BLOCKS};
-use crate::message::Operation as Message;
+use crate::message::ReplicaOperation as Message;
 use crate::planted::Planted;
 use std::collections::{BTreeMap, BTreeSet};
 use store::api::{StoreError, WriteClass};
