@@ -5,7 +5,7 @@ use super::blocks::{CHUNK_BLOCKS, VOLUME};
 use super::course::{Course, MILLISECOND};
 use super::event::Event;
 use super::invariants::copies::{Watch, Wrong};
-use super::membership::{LEASE, Membership, id_of};
+use super::membership::{LEASE, Liveness, id_of};
 use super::servers::Servers;
 use records::VolumeRecord;
 use space::coordinator::{Config, Coordinator, Phase, Predecessor};
@@ -92,7 +92,7 @@ impl Manager {
         &mut self,
         course: &mut Course,
         servers: &mut Servers,
-        membership: &Membership,
+        membership: &Liveness,
         node: usize,
         predecessor: Predecessor,
     ) -> u128 {
