@@ -6,8 +6,8 @@ use crate::world::{Carried, EPOCH_OF_TESTS, World, accounts_of, disk, peer_at, w
 use bus::{PeerState, SHARE};
 use records::{Typed, VolumeRecord};
 use smb::auth::{
-    Acceptor, AccountLookup, DeniedReason, Identity, InitiateError, Initiator, InitiatorStep,
-    NodeCredentials, NodeRefused, NtHash, ServerNames, Step,
+    Acceptor, AccountLookup, AuthStep, DeniedReason, Identity, InitiateError, Initiator, InitiatorStep,
+    NodeCredentials, NodeRefused, NtHash, ServerNames,
 };
 use smb::crypto::PreauthHash;
 use smb::wire::{CreateRequestBody, FILE_OPEN, Header, HeaderFlags, U32};
@@ -67,9 +67,9 @@ fn server_of(cluster: &TestCluster, own: NodeId) -> Acceptor {
 fn hello_at(server: &mut Acceptor, token: &[u8], line: &Line) -> Result<Vec<u8>, DeniedReason> {
     server.hear(line.0[0], line.0[1]);
     match server.step(token, &Nobody, wall_clock(), &mut random) {
-        Step::Continue(answer) => Ok(answer),
-        Step::Denied(denied) => Err(denied.reason),
-        Step::Done(accepted) => panic!("{accepted:?}"),
+        AuthStep::Continue(answer) => Ok(answer),
+        AuthStep::Denied(denied) => Err(denied.reason),
+        AuthStep::Done(accepted) => panic!("{accepted:?}"),
     }
 }
 
@@ -84,12 +84,12 @@ fn answer_at(client: &mut Initiator, token: &[u8], line: &Line) -> Result<Vec<u8
 fn proof_at(server: &mut Acceptor, token: &[u8], line: &Line) -> Result<[u8; 16], DeniedReason> {
     server.hear(line.0[2], line.0[3]);
     match server.step(token, &Nobody, wall_clock(), &mut random) {
-        Step::Done(accepted) => {
+        AuthStep::Done(accepted) => {
             assert_eq!(accepted.identity, Identity::Node(ONE));
             Ok(*accepted.session_key)
         }
-        Step::Denied(denied) => Err(denied.reason),
-        Step::Continue(_) => panic!("a proof ends the logon"),
+        AuthStep::Denied(denied) => Err(denied.reason),
+        AuthStep::Continue(_) => panic!("a proof ends the logon"),
     }
 }
 
@@ -155,7 +155,8 @@ fn a_dialect_without_a_hash_of_what_was_said_carries_no_nodes_logon() {
     let client = client_of(&cluster, ONE, TWO);
     let mut server = server_of(&cluster, TWO);
     // As with 3.0.2, of which the server has no hash.
-    let Step::Denied(denied) = server.step(client.first_token(), &Nobody, wall_clock(), &mut random) else {
+    let AuthStep::Denied(denied) = server.step(client.first_token(), &Nobody, wall_clock(), &mut random)
+    else {
         panic!("the server goes on with it");
     };
     assert_eq!(denied.reason, DeniedReason::NoPreauthIntegrity);
