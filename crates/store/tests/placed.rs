@@ -253,7 +253,7 @@ fn a_disk_from_before_the_features_takes_them_up_when_it_is_opened() {
     for operations in 1.. {
         let cut = disk.fork();
         cut.stop_at(before + operations);
-        let mut opening = store::Opening::new(cut.clone(), common::small_options());
+        let mut opening = store::StoreOpening::new(cut.clone(), common::small_options());
         let opened = (0..10_000).find_map(|_| opening.poll());
         let after = cut.after_crash(&CrashChoice::lose_all());
         let mut rig = Rig::open(after.clone());

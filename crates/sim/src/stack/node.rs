@@ -8,7 +8,7 @@ use records::MemoryState;
 use space::coordinator::Config;
 use space::local::LocalEvent;
 use std::time::Duration;
-use store::{OpenError, Opening, Store, StoreOptions};
+use store::{OpenError, Store, StoreOpening, StoreOptions};
 use types::{BLOCK_BYTES, DiskId, Monotonic};
 use volume::backend::Event;
 
@@ -19,7 +19,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) enum Condition {
     Present(SimStore),
-    Opening(Box<Opening<TimedDisk>>),
+    Opening(Box<StoreOpening<TimedDisk>>),
     Absent { retry_at: Monotonic },
 }
 
@@ -168,7 +168,7 @@ impl Node {
                 Condition::Absent { retry_at } if *retry_at <= now => {
                     let options =
                         StoreOptions { pool: Some(POOL), verify_writes: false, ..StoreOptions::default() };
-                    slot.condition = Condition::Opening(Box::new(Opening::new(disk.open(), options)));
+                    slot.condition = Condition::Opening(Box::new(StoreOpening::new(disk.open(), options)));
                 }
                 _ => {}
             }
