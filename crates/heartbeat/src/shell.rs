@@ -1,6 +1,6 @@
 //! [`Membership`] on UDP sockets ([`super::sockets`]), in a thread of its own.
 //!
-//! Owns the thread, its sockets, and the [`Link`] to other threads. Promises: the data plane waits here
+//! Owns the thread, its sockets, and the [`HeartbeatLink`] to other threads. Promises: the data plane waits here
 //! for nothing but a lock that is held for a moment; the thread sends heartbeats independently of other
 //! threads, and tells peers how long the data plane has made no turn. Requests are bounded: of each
 //! kind the last counts, and claims are one a volume.
@@ -118,9 +118,9 @@ struct Shared {
 
 /// State shared by the data plane and the heartbeats; there before they begin. Clones share it.
 #[derive(Clone, Default)]
-pub struct Link(Arc<Shared>);
+pub struct HeartbeatLink(Arc<Shared>);
 
-impl Link {
+impl HeartbeatLink {
     /// The last lease that was offered; it may be over.
     pub fn offer(&self) -> Option<Offer> {
         self.told().offer
@@ -238,7 +238,7 @@ impl Link {
 
 /// The running heartbeats. Dropping it ends the thread.
 pub struct Heartbeats {
-    link: Link,
+    link: HeartbeatLink,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -250,7 +250,7 @@ impl Heartbeats {
     pub fn start(
         options: Options,
         socket: UdpSocket,
-        link: Link,
+        link: HeartbeatLink,
         members: Option<&[Member]>,
         surroundings: Surroundings,
     ) -> io::Result<Self> {
@@ -314,7 +314,7 @@ fn addresses(members: &[Member], membership: &Membership) -> BTreeSet<SocketAddr
 struct Beating {
     membership: Membership,
     sockets: Sockets,
-    link: Link,
+    link: HeartbeatLink,
     surroundings: Surroundings,
     poked: Monotonic,
     /// Between two pokes of an idle data plane.

@@ -698,7 +698,7 @@ fn whatever_the_network_does_a_former_owner_and_a_new_one_never_both_answer() {
 
 #[test]
 fn on_sockets_three_nodes_have_leases_and_a_dead_one_is_told_with_a_wake() {
-    use super::shell::{Heartbeats, Link, Surroundings};
+    use super::shell::{HeartbeatLink, Heartbeats, Surroundings};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -709,7 +709,7 @@ fn on_sockets_three_nodes_have_leases_and_a_dead_one_is_told_with_a_wake() {
         .map(|(node, socket)| Member { node: NodeId(node), address: socket.local_addr().unwrap() })
         .collect();
     let woken = Arc::new(AtomicU32::new(0));
-    let links: Vec<Link> = (0..3).map(|_| Link::default()).collect();
+    let links: Vec<HeartbeatLink> = (0..3).map(|_| HeartbeatLink::default()).collect();
     let pokes: Vec<Arc<AtomicU64>> = (0..3).map(|_| Arc::default()).collect();
     let mut nodes: Vec<Heartbeats> = (1..=3)
         .zip(sockets)
@@ -747,7 +747,8 @@ fn on_sockets_three_nodes_have_leases_and_a_dead_one_is_told_with_a_wake() {
     until("leases", &mut || {
         let all_up =
             |node: &Heartbeats| node.peers().verdicts.values().filter(|verdict| verdict.is_up()).count() == 2;
-        let has_lease = |link: &Link| link.offer().is_some_and(|offer| offer.until > sys::monotonic_now());
+        let has_lease =
+            |link: &HeartbeatLink| link.offer().is_some_and(|offer| offer.until > sys::monotonic_now());
         nodes.iter().all(all_up) && links.iter().all(has_lease)
     });
     let before = woken.load(Ordering::SeqCst);

@@ -17,7 +17,7 @@ use crate::job_control::JobControl;
 use crate::jobs::Jobs;
 use crate::lease_gate::LeaseGate;
 use crate::letting_go::LettingGo;
-use crate::peers::{Membership, Peers};
+use crate::peers::{ClusterMembership, Peers};
 use crate::persisted::PersistedState;
 use crate::pool_care::PoolCare;
 use crate::pools::Pools;
@@ -83,7 +83,7 @@ pub struct Options {
     /// This server's name, for people who find its disks elsewhere.
     pub host: String,
     /// Present on a node of a cluster; a single server has none.
-    pub membership: Option<Membership>,
+    pub membership: Option<ClusterMembership>,
 }
 
 /// The disks, pools and volumes of one server.

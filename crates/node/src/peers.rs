@@ -20,7 +20,7 @@ use types::{DiskId, Monotonic, NodeId, PoolId, VolumeId};
 pub type MakeTransport = Box<dyn Fn(PoolId) -> Box<dyn Transport>>;
 
 /// Parts that make a server a node of a cluster.
-pub struct Membership {
+pub struct ClusterMembership {
     /// This node.
     pub node: NodeId,
     /// This node's name, which the fault domains of its disks have.
@@ -82,7 +82,7 @@ pub(crate) struct Turned {
 /// Invariant: without a membership everything else is empty.
 #[derive(Default)]
 pub struct Peers {
-    membership: OnceCell<Membership>,
+    membership: OnceCell<ClusterMembership>,
     nodes: RefCell<BTreeMap<NodeId, NodeLife>>,
     /// Disks of other nodes, as they are recorded.
     disks: RefCell<BTreeMap<DiskId, DiskRecord>>,
@@ -106,7 +106,7 @@ pub struct Peers {
 
 impl Peers {
     /// Makes the neighbours of a node, or with `None` of a single server, which has none.
-    pub fn new(membership: Option<Membership>) -> Self {
+    pub fn new(membership: Option<ClusterMembership>) -> Self {
         let peers = Self::default();
         if let Some(membership) = membership {
             peers.join(membership);
@@ -115,7 +115,7 @@ impl Peers {
     }
 
     /// Makes the single server a node, which it is for life.
-    pub(crate) fn join(&self, membership: Membership) {
+    pub(crate) fn join(&self, membership: ClusterMembership) {
         let is_first = self.membership.set(membership).is_ok();
         debug_assert!(is_first, "a server is a node of one cluster");
     }
