@@ -17,7 +17,7 @@ use super::layout::{Features, PAGE_BLOCKS, Pointer};
 use super::meta::page::Page;
 use super::meta::{BlockRun, Changes, Store, Transaction, Tree};
 use super::metadata::Metadata;
-use super::opening::{Opened, Opening};
+use super::opening::{FsOpening, Opened};
 use super::quota::Quotas;
 use super::times::Times;
 use super::types::{Config, FsError};
@@ -26,7 +26,7 @@ use crate::planted::Planted;
 /// How far the volume is on its way into use.
 pub enum State {
     /// Reading, or writing the first superblocks.
-    Opening(Box<Opening>),
+    Opening(Box<FsOpening>),
     /// The first transaction of a new volume is on its way.
     Formatting,
     /// The journal is replayed; facts about the volume are looked up.

@@ -12,7 +12,7 @@ use super::meta::Transaction;
 use super::namespace::{self, Place, check_name};
 use super::quota::{QuotaLimits, QuotaMode, QuotaSettings, QuotaUser};
 use super::types::{
-    AttributeChange, Attributes, Entry, ExtendedAttribute, FileId, FsError, Link, NewFile, SecurityId,
+    AttributeChange, Attributes, Entry, ExtendedAttribute, FileId, FsError, HardLink, NewFile, SecurityId,
     StreamId, StreamInformation, Unlinked, WideString,
 };
 use super::{properties, streams};
@@ -134,7 +134,7 @@ impl FileSystem {
     }
 
     /// Lists all names of a file, in no particular order, as they were given.
-    pub fn links(&mut self, file: FileId) -> Result<Vec<Link>, FsError> {
+    pub fn links(&mut self, file: FileId) -> Result<Vec<HardLink>, FsError> {
         self.base.ready()?;
         namespace::links(&mut self.base.meta, file)
     }
