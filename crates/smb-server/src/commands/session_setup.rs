@@ -13,7 +13,7 @@ use crate::state::policy;
 use crate::state::proof::Verified;
 use crate::state::sessions::{CHANNEL_BYTES, Channel, Session, SessionState};
 use crate::state::setups::{Setup, SetupId, SetupPurpose};
-use smb::auth::{Accepted, Acceptor, AccountLookup, AuthStep as Verdict, Identity, NtHash, ServerNames};
+use smb::auth::{Accepted, Acceptor, AccountLookup, AuthStep, Identity, NtHash, ServerNames};
 use smb::crypto::{KeySchedule, PreauthHash, SessionKeys, SigningAlgorithm};
 use smb::wire::{
     Capabilities, Dialect, Header, HeaderFlags, SESSION_FLAG_BINDING, SecurityMode, SessionFlags,
@@ -224,21 +224,21 @@ fn judge_logon<B: Backend, D: Directory>(
         _ => random(bytes),
     });
     let outcome = match &verdict {
-        Verdict::Done(_) => Outcome::Right,
-        Verdict::Denied(_) if lookup.was_asked.get() => Outcome::Wrong,
-        Verdict::Continue(_) | Verdict::Denied(_) => Outcome::Unseen,
+        AuthStep::Done(_) => Outcome::Right,
+        AuthStep::Denied(_) if lookup.was_asked.get() => Outcome::Wrong,
+        AuthStep::Continue(_) | AuthStep::Denied(_) => Outcome::Unseen,
     };
     let account = lookup.found.into_inner();
     let failures =
         admitted.map_or(0, |admitted| state.logon_guard.end_attempt(&admitted.ticket, outcome, now));
     match verdict {
-        Verdict::Continue(answer) => {
+        AuthStep::Continue(answer) => {
             let mut body = Vec::with_capacity(8 + answer.len());
             write_session_setup_response(&mut body, SessionFlags::empty(), &answer);
             Ok(Step::Reply(NtStatus::MORE_PROCESSING_REQUIRED, Body::Bytes(body)))
         }
-        Verdict::Done(accepted) => logged_on(state, context, wishes, *accepted, account, now),
-        Verdict::Denied(denied) => {
+        AuthStep::Done(accepted) => logged_on(state, context, wishes, *accepted, account, now),
+        AuthStep::Denied(denied) => {
             state.counters.logons_failed += 1;
             let reason = denied.reason.to_string();
             note_logon(state, context, LogonAction::Failed, denied.user.as_deref(), reason, now);

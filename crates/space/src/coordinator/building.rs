@@ -28,7 +28,7 @@ use super::pace::Pace;
 use super::pending_changes::{Change, Mark, MarkChange};
 use super::shared::Shared;
 use super::syncing::Syncing;
-use crate::message::{Answer, ReplicaOperation as Message};
+use crate::message::{Answer, ReplicaOperation};
 use crate::planted::Planted;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::api::Regions;
@@ -151,7 +151,7 @@ impl Builds {
         if listed {
             self.drive_build(chunk, shared, operations, syncing);
         } else {
-            shared.call(Owner::BuildRegions(chunk), disk, Message::Regions { chunk });
+            shared.call(Owner::BuildRegions(chunk), disk, ReplicaOperation::Regions { chunk });
         }
     }
 
@@ -167,7 +167,7 @@ impl Builds {
         let Some(build) = self.map.get_mut(&chunk) else { return };
         if build.step == BuildStep::Marking && build.target == Some(disk) {
             build.step = BuildStep::Allocating;
-            shared.call(Owner::Build(chunk), disk, Message::Allocate { chunk, append });
+            shared.call(Owner::Build(chunk), disk, ReplicaOperation::Allocate { chunk, append });
         } else if build.step == BuildStep::GivingUp && build.drop == Some(disk) {
             self.leave_copy(chunk, disk, shared, operations, syncing);
         }
@@ -222,7 +222,7 @@ impl Builds {
             }
             let Some(source) = source else { return };
             build.step = BuildStep::Comparing;
-            shared.call(Owner::BuildRegions(chunk), source, Message::Regions { chunk });
+            shared.call(Owner::BuildRegions(chunk), source, ReplicaOperation::Regions { chunk });
             return;
         }
         let copied = build.is_copied();
@@ -252,7 +252,7 @@ impl Builds {
                 "a copy that counts is given back (I1)"
             );
             build.step = BuildStep::Dropping;
-            shared.call(Owner::BuildDrop(chunk), drop, Message::Free { chunk });
+            shared.call(Owner::BuildDrop(chunk), drop, ReplicaOperation::Free { chunk });
         }
     }
 
@@ -502,7 +502,7 @@ impl Builds {
                 if let Some(known) = shared.chunks.get_mut(chunk) {
                     known.remove_mirror(disk);
                 }
-                shared.call(Owner::BuildDrop(chunk), disk, Message::Free { chunk });
+                shared.call(Owner::BuildDrop(chunk), disk, ReplicaOperation::Free { chunk });
             }
         }
     }

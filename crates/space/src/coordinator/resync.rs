@@ -27,7 +27,7 @@ use super::pace::Pace;
 use super::pending_changes::Change;
 use super::shared::Shared;
 use super::syncing::Syncing;
-use crate::message::{Answer, ReplicaOperation as Message};
+use crate::message::{Answer, ReplicaOperation};
 use crate::planted::Planted;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::api::Regions;
@@ -119,7 +119,7 @@ impl Resyncs {
         };
         self.0.insert(disk, resync);
         shared.chunks.returning.insert(disk);
-        shared.call(Owner::ResyncListing, disk, Message::Chunks);
+        shared.call(Owner::ResyncListing, disk, ReplicaOperation::Chunks);
     }
 
     pub fn resync_listed(
@@ -176,7 +176,7 @@ impl Resyncs {
             let free = resync.to_free.clone();
             resync.step = ResyncStep::Freeing(free.clone());
             for chunk in free {
-                shared.call(Owner::ResyncFree(chunk), disk, Message::Free { chunk });
+                shared.call(Owner::ResyncFree(chunk), disk, ReplicaOperation::Free { chunk });
             }
         }
         let Some(resync) = self.0.get_mut(&disk) else { return };
@@ -243,8 +243,8 @@ impl Resyncs {
         if let Some(comparing) = &mut resync.comparing {
             comparing.asked = true;
         }
-        shared.call(Owner::ResyncRegions(disk, chunk), source, Message::Regions { chunk });
-        shared.call(Owner::ResyncRegions(disk, chunk), disk, Message::Regions { chunk });
+        shared.call(Owner::ResyncRegions(disk, chunk), source, ReplicaOperation::Regions { chunk });
+        shared.call(Owner::ResyncRegions(disk, chunk), disk, ReplicaOperation::Regions { chunk });
     }
 
     pub fn resync_regions(
