@@ -31,7 +31,7 @@
 //! condemned after, so its vote tells of a grant no older than its last one in that term, and `may_answer_for` waits that lease out.
 //! A node that reads the records after the claim has read of it. One that claims from an owner which
 //! had not been let answer itself asks about those before it too: the record names them
-//! ([`crate::VolumeRecord::before`]).
+//! (`VolumeRecord::before`).
 //!
 //! A reset alone condemns nobody, since a faulty line, or an attacker who can write into it, may bring
 //! it about. The peer is asked by heartbeats that want an answer at once; only one that answers none of

@@ -10,7 +10,7 @@
 //! | `Fenced` by an epoch of ours | is sent again under the present epoch |
 //! | `Fenced` by a higher epoch | the coordinator stops |
 //! | `NoSession`, `Unreachable` | waits for the next session |
-//! | `WentBack` (to the opening of a session) | waits for the record to say what becomes of the disk ([`super::going_back`]) |
+//! | `WentBack` (to the opening of a session) | waits for the record to say what becomes of the disk ([`super::rollback`]) |
 //! | a disk error for which its machine is to blame; `NoSpace` to a promise or the opening of a session | of reads: ends as `Gone`; others wait for the next session, a little later |
 //! | nothing in time, another disk error, `Poisoned`, `NotMapped` | the disk has failed |
 //!

@@ -12,7 +12,7 @@
 //! | [`syncing`], with [`choosing`] | the steps that make the copies of one region equal, of which all jobs are made | I5, I6 |
 //! | [`operations`]: [`clients`], [`gates`], [`reading`], [`running`], [`locks`], [`allocation`], [`absences`], [`dirty_regions`] | what the volume asks, piece by piece; which regions may differ after a crash; which blocks a disk that is out has missed | I1, I6, I10 |
 //! | [`opening`] | the way to a complete chunk map | I5, I10 |
-//! | [`shared`]: [`calls`], [`chunks`], [`membership`] with [`members`] and [`pending_changes`], [`homes`], [`lease`] and [`state`] | the ways to disks; the map from chunks to disks; the record and its changes by compare-and-swap | I2, I3 |
+//! | [`shared`]: [`calls`], [`chunks`], [`membership`] with [`members`] and [`pending_changes`], [`fault_domains`], [`lease`] and [`state`] | the ways to disks; the map from chunks to disks; the record and its changes by compare-and-swap | I2, I3 |
 //! | [`context`], [`mailbox`], [`keys`] | what all parts go by, and leave to each other | |
 
 mod absences;

@@ -3,7 +3,7 @@
 //! A block that an extent comes to own is *reserved* in memory first, written, and *committed* with the
 //! transaction that publishes it. A block that an extent gave up is *freed* with a transaction. It can
 //! be reserved again once that transaction is durable, no read of the block is under way, and the block
-//! was made unwritten, if there is space enough meanwhile ([`super::preparing`]). Only committed blocks
+//! was made unwritten, if there is space enough meanwhile ([`super::background_trim`]). Only committed blocks
 //! are stored: a crash forgets reservations.
 //!
 //! Bitmaps of groups are read when they are first needed. Counts of free blocks are known for all groups from the start.
