@@ -82,7 +82,7 @@ def main():
             for server in (cenote, smbd) if number % 2 == 0 else (smbd, cenote):
                 note("list", server, compare.listed(server, count), count)
         for server in (cenote, smbd):
-            server.settle()
+            server.flush_to_disk()
             server.make_cold()
             # Of smbd's directory the kernel keeps names and inodes.
             pathlib.Path("/proc/sys/vm/drop_caches").write_text("2")

@@ -78,7 +78,7 @@ def prepare(loader, server, cell, made):
     return name
 
 
-def settle(server):
+def wait_until_written(server):
     """Waits until the server has written what it still had to write."""
     last, quiet = server.written_bytes(), 0
     deadline = time.monotonic() + 30
@@ -93,12 +93,12 @@ def measure(loader, server, cell, made):
     name = prepare(loader, server, cell, made)
     writes = mode != "read"
     if writes:
-        settle(server)
+        wait_until_written(server)
     cpu, written = server.cpu_seconds(), server.written_bytes()
     figures = loader.run(server, name, "write" if writes else "read", size, block, depth, count, random, extra)
     cpu = server.cpu_seconds() - cpu
     if writes:
-        settle(server)
+        wait_until_written(server)
     figures["server_cpu_us_per_operation"] = cpu * 1e6 / figures["operations"]
     figures["disk_bytes_per_byte"] = (server.written_bytes() - written) / figures["bytes"] if writes else None
     return figures

@@ -96,7 +96,7 @@ def measure(binary, cell, server, credentials, seconds):
         server.make_cold()
         servers.touch_memory(touched_bytes(seconds))
     if cell.writes:
-        server.settle()
+        server.flush_to_disk()
     disk = servers.disk_bytes_written()
     server_cpu, client_cpu = server.cpu_seconds(), sum(os.times()[2:4])
     began = time.monotonic()
@@ -107,7 +107,7 @@ def measure(binary, cell, server, credentials, seconds):
     if figures["operations"] == 0:
         raise Failed(f"{cell.name} on {server.name}: no operation ended within {seconds} s")
     if cell.writes:
-        server.settle()
+        server.flush_to_disk()
     operations = figures["operations"]
     return {
         "bytes_per_s": figures["bytes"] / figures["seconds"],

@@ -114,7 +114,7 @@ class Server:
         """The port of the transport that the data takes."""
         return self.port
 
-    def settle(self):
+    def flush_to_disk(self):
         """Brings what the server wrote to the disk: what is left in it, and what the kernel holds. The next run would pay for it."""
         self.wait_until_idle()
         os.sync()

@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use smb::auth::{
     Acceptor, AccountLookup, Credentials, Initiator, InitiatorStep, NodeCredentials, NodeProver, NodeRefused,
-    NtHash, ServerNames, Step,
+    NtHash, ServerNames, AuthStep,
 };
 use smb::crypto::PreauthHash;
 use std::sync::Arc;
@@ -54,9 +54,9 @@ fn nodes(first: &[u8], second: &[u8]) {
     let (before, behind) = (PreauthHash::default(), PreauthHash::default());
     let mut acceptor = Acceptor::new(ServerNames::standalone("filer")).with_nodes(Arc::new(Node(1)));
     acceptor.hear(before, behind);
-    if let Step::Continue(_) = acceptor.step(first, &Everybody, NOW, &mut random) {
+    if let AuthStep::Continue(_) = acceptor.step(first, &Everybody, NOW, &mut random) {
         acceptor.hear(before, behind);
-        if let Step::Done(accepted) = acceptor.step(second, &Everybody, NOW, &mut random) {
+        if let AuthStep::Done(accepted) = acceptor.step(second, &Everybody, NOW, &mut random) {
             assert_eq!(accepted.identity, smb::auth::Identity::Anonymous);
         }
     }
@@ -75,9 +75,9 @@ fuzz_target!(|input: &[u8]| {
     nodes(first, second);
 
     let mut acceptor = Acceptor::new(ServerNames::standalone("filer"));
-    if let Step::Continue(_) = acceptor.step(first, &Everybody, NOW, &mut random) {
+    if let AuthStep::Continue(_) = acceptor.step(first, &Everybody, NOW, &mut random) {
         // A party that has to prove a password must not succeed with arbitrary bytes.
-        if let Step::Done(accepted) = acceptor.step(second, &Everybody, NOW, &mut random) {
+        if let AuthStep::Done(accepted) = acceptor.step(second, &Everybody, NOW, &mut random) {
             assert_eq!(accepted.identity, smb::auth::Identity::Anonymous);
         }
     }

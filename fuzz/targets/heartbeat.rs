@@ -56,7 +56,7 @@ fuzz_target!(|input: &[u8]| {
             term: input.number(),
             may_answer: input.byte() & 1 == 1,
             asks: input.byte() & 1 == 1,
-            settles: input.byte() & 1 == 1,
+            needs_others: input.byte() & 1 == 1,
             turns: input.number(),
             still: Duration::from_millis(input.number()),
             applied: input.number(),

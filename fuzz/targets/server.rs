@@ -112,12 +112,12 @@ impl Pair {
         let info = ConnectionInfo { peer: address, local: address, transport: Transport::Tcp };
         let connection = server.connection_opened(info, now).expect("the first connection is welcome");
         let mut pair = Self { server, connection, now };
-        pair.settle();
+        pair.run_until_idle();
         pair
     }
 
     /// Lets the server do due work.
-    fn settle(&mut self) {
+    fn run_until_idle(&mut self) {
         for _ in 0..ROUNDS_MAX {
             self.now = Monotonic(self.now.0 + 1000);
             for (_, volume) in self.server.volumes_mut() {
@@ -134,7 +134,7 @@ impl Pair {
         if message.len() <= self.server.message_bytes_max(self.connection) {
             self.server.handle_message(self.connection, message, self.now);
         }
-        self.settle();
+        self.run_until_idle();
     }
 
     fn answers(&mut self) -> Vec<Vec<u8>> {

@@ -73,7 +73,7 @@ fuzz_target!(|input: &[u8]| {
         let _ = inspect(disk);
         return;
     }
-    let mut opening = store::Opening::new(disk, Default::default());
+    let mut opening = store::StoreOpening::new(disk, Default::default());
     for _ in 0..OPENINGS_MAX {
         if let Some(result) = opening.poll() {
             if let Ok(opened) = result {

@@ -74,7 +74,7 @@ impl VirtualDisk for Shared {
 }
 
 /// Polls until the volume is open or has failed; whether it is open.
-fn settle(fs: &mut FileSystem) -> bool {
+fn poll_until_opened(fs: &mut FileSystem) -> bool {
     let mut events = Vec::new();
     for now in 0..POLLS_MAX {
         fs.poll(Monotonic(now as u64 * 1_000_000), &mut events);
@@ -100,7 +100,7 @@ fuzz_target!(|input: &[u8]| {
         root_security: Vec::new(),
     };
     let mut fs = FileSystem::format(Box::new(disk.clone()), &format, config);
-    assert!(settle(&mut fs));
+    assert!(poll_until_opened(&mut fs));
     drop(fs);
 
     // (which of the blocks written, offset, up to 32 bytes), again and again.
@@ -118,7 +118,7 @@ fuzz_target!(|input: &[u8]| {
         rest = after;
     }
     let mut fs = FileSystem::open(Box::new(disk), config);
-    if settle(&mut fs) {
+    if poll_until_opened(&mut fs) {
         let _ = (fs.volume().label.len(), fs.statistics());
     }
 });

@@ -69,16 +69,16 @@ class History:
         self.pending = {}
         self.operations = self.checks = 0
 
-    def close_segment(self, records, final, now, settled=()):
+    def close_segment(self, records, final, now, deaths=()):
         """Checks all records, and that what was found at the end fits; `final`: by block, (start, end, value). Returns what is wrong.
 
-        A record is (start, end, node, is_write, file, first block, values, is_answered). `settled` has pairs of a node that died and a moment
+        A record is (start, end, node, is_write, file, first block, values, is_answered). `deaths` has pairs of a node that died and a moment
         from which on nothing that it was told before can take effect any more."""
         registers = {}
         for start, end, node, is_write, file, first, values, answered in records:
             self.operations += 1
             if not answered:
-                end = min([end, *(moment for dead, moment in settled if dead == node and start < moment)])
+                end = min([end, *(moment for dead, moment in deaths if dead == node and start < moment)])
             for at, value in enumerate(values):
                 registers.setdefault((file, first + at), []).append((start, end, is_write, value, answered))
         wrong = []

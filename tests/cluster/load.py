@@ -218,7 +218,7 @@ class Load:
         for number, node in enumerate(pinned, roaming + 1):
             self.clients.append(Client(number, {node: servers[node]}, share, user, password, seed, pinned_patience_s, pace_s * 2))
         self.roaming = self.clients[:roaming]
-        self.settled, self.wrong, self.slow = [], [], []
+        self.deaths, self.wrong, self.slow = [], [], []
         for client in self.clients:
             client.write_flags = write_flags
             client.start()
@@ -275,8 +275,8 @@ class Load:
         if whole:
             places = {(file, number) for file, blocks in FILES.items() for number in range(blocks)}
         final = self.read_back(places, seconds)
-        self.wrong += self.history.close_segment(records, final, time.monotonic(), self.settled)
-        self.settled.clear()
+        self.wrong += self.history.close_segment(records, final, time.monotonic(), self.deaths)
+        self.deaths.clear()
         for client in self.clients:
             client.slow.clear()
         self.resume()

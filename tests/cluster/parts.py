@@ -286,7 +286,7 @@ class Owner(Torture):
             read, write = (self.load.first_answer(since, others, is_write) for is_write in (False, True))
             reads.append(read - since)
             writes.append(write - since)
-            self.load.settled.append((owner.name, min(read, write)))
+            self.load.deaths.append((owner.name, min(read, write)))
             holder.reclaim(self.cluster.owner())
             self.told_without(owner, f"{owner.name}, the owner, killed", number)
             owner.start()
@@ -546,7 +546,7 @@ class Power(Torture):
             began = time.monotonic()
             self.cluster.owner(WHOLE_S)
             # Nothing that was asked of the dead takes effect any more.
-            self.load.settled += [(node.name, dead) for node in self.cluster.nodes]
+            self.load.deaths += [(node.name, dead) for node in self.cluster.nodes]
             if not self.load.check(seconds=WHOLE_S):
                 raise Trouble(f"round {number}: the histories do not fit")
             starts.append(time.monotonic() - began)

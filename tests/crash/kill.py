@@ -125,11 +125,11 @@ class Model:
             pending.append((at, tags))
         if self.random.random() < 0.5:
             handle.flush()
-            self.settle(file, pending)
+            self.note_durable(file, pending)
             pending = []
         return pending
 
-    def settle(self, file, pending):
+    def note_durable(self, file, pending):
         for at, tags in pending:
             file.written(at, tags, durable=True)
             self.acknowledged += len(tags)
@@ -159,13 +159,13 @@ class Model:
         pending = self.write_some(client, name, handle)
         handle.close()
         file.exists = {True}
-        self.settle(file, pending)
+        self.note_durable(file, pending)
 
     def overwrite(self, client, name):
         handle = client.open(name, CreateDisposition.FILE_OPEN)
         pending = self.write_some(client, name, handle)
         handle.close()
-        self.settle(self.files[name], pending)
+        self.note_durable(self.files[name], pending)
 
     def rename(self, client, old):
         self.name += 1

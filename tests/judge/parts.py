@@ -129,7 +129,7 @@ class JudgeModel(Model):
         pending = super().write_some(client, name, handle)
         if pending and self.flush_only:
             handle.flush()
-            self.settle(self.files[name], pending)
+            self.note_durable(self.files[name], pending)
             pending = []
         return pending
 

@@ -13,7 +13,7 @@ use space::block_store::BlockStore;
 use space::local::LocalSpace;
 use space::local::nodes::DiskReport;
 use space::message::{
-    Answer, BusError, Operation, PeerId, Priority, Request, RequestId, Response, SessionId,
+    Answer, BusError, PeerId, Priority, ReplicaOperation, Request, RequestId, Response, SessionId,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,8 +21,8 @@ use std::time::Duration;
 use store::api::StoreError;
 use types::{BLOCK_BYTES, DiskId, Epoch, Monotonic, NodeId, NtStatus, NumberMap, VolumeId, attribute};
 use volume::backend::{
-    Backend, CacheGrant, CreateAction, Created, Event, FileInformation, OpenDevice, OpenId, OperationId,
-    OplockLevel, Refusal, RefusalDetail, Reply, Ruling, ShareRoot, Standing, WideString,
+    Backend, CacheGrant, CreateAction, Created, Event, FileInformation, OpenDevice, OpenId, Operation,
+    OperationId, OplockLevel, Refusal, RefusalDetail, Reply, Ruling, ShareRoot, Standing, WideString,
 };
 
 /// The disks of this node, as requests of other nodes reach them.
@@ -201,16 +201,10 @@ fn malformed(error: Malformed) -> AtOnce {
 }
 
 impl<L: LocalDisks> Inner<L> {
-    fn start(
-        &mut self,
-        operation: OperationId,
-        request: volume::backend::Operation,
-        now: Monotonic,
-    ) -> AtOnce {
-        use volume::backend::Operation as Asked;
+    fn start(&mut self, operation: OperationId, request: Operation, now: Monotonic) -> AtOnce {
         match request {
-            Asked::OpenRoot { .. } => Some(Ok(Reply::Root(ShareRoot::VOLUME))),
-            Asked::Create(create) if create.path.is_empty() => {
+            Operation::OpenRoot { .. } => Some(Ok(Reply::Root(ShareRoot::VOLUME))),
+            Operation::Create(create) if create.path.is_empty() => {
                 let Some(from) = node_of(&create.caller.token) else {
                     return Some(Err(NtStatus::ACCESS_DENIED.into()));
                 };
@@ -220,48 +214,56 @@ impl<L: LocalDisks> Inner<L> {
                 self.opens.insert(number & OPEN_MASK, open);
                 Some(Ok(Reply::Created(Box::new(node_opened(OpenId(number))))))
             }
-            Asked::Create(_) => Some(Err(NtStatus::OBJECT_NAME_NOT_FOUND.into())),
-            Asked::OpenDevice(request) => self.begin_session(operation, *request, now),
-            Asked::Read { open, range, .. } => match wire::parse_read_range(range.offset, range.len_bytes) {
-                Ok((lba, blocks)) => {
-                    self.ask(operation, open, None, Operation::Read { lba, blocks }, Kind::Read, now)
+            Operation::Create(_) => Some(Err(NtStatus::OBJECT_NAME_NOT_FOUND.into())),
+            Operation::OpenDevice(request) => self.begin_session(operation, *request, now),
+            Operation::Read { open, range, .. } => {
+                match wire::parse_read_range(range.offset, range.len_bytes) {
+                    Ok((lba, blocks)) => self.ask(
+                        operation,
+                        open,
+                        None,
+                        ReplicaOperation::Read { lba, blocks },
+                        Kind::Read,
+                        now,
+                    ),
+                    Err(error) => malformed(error),
                 }
-                Err(error) => malformed(error),
-            },
-            Asked::Write { open, offset, data, .. } => match wire::parse_write(offset, &data) {
+            }
+            Operation::Write { open, offset, data, .. } => match wire::parse_write(offset, &data) {
                 Ok(wire::BusWrite { epoch, number, lba, class, data: blocks, checksums }) => {
-                    let asked = Operation::Write { lba, class, data: blocks, checksums, number };
+                    let asked = ReplicaOperation::Write { lba, class, data: blocks, checksums, number };
                     let kind = Kind::Write(data.len() as u32);
                     self.ask(operation, open, Some(epoch), asked, kind, now)
                 }
                 Err(error) => malformed(error),
             },
-            Asked::Control { open, code: fsctl::BUS_STATUS, input, output_bytes_max } => {
+            Operation::Control { open, code: fsctl::BUS_STATUS, input, output_bytes_max } => {
                 self.status(open, &input, output_bytes_max)
             }
-            Asked::Control { open, code: fsctl::BUS_PROVE, output_bytes_max, .. } => {
+            Operation::Control { open, code: fsctl::BUS_PROVE, output_bytes_max, .. } => {
                 self.prove(open, output_bytes_max)
             }
-            Asked::Control { open, code, input, output_bytes_max } => match wire::parse_control(code, &input)
-            {
-                Ok((epoch, asked)) => {
-                    let kind = Kind::Control { output_bytes_max };
-                    self.ask(operation, open, Some(epoch), asked, kind, now)
+            Operation::Control { open, code, input, output_bytes_max } => {
+                match wire::parse_control(code, &input) {
+                    Ok((epoch, asked)) => {
+                        let kind = Kind::Control { output_bytes_max };
+                        self.ask(operation, open, Some(epoch), asked, kind, now)
+                    }
+                    Err(error) => malformed(error),
                 }
-                Err(error) => malformed(error),
-            },
-            Asked::Close { open, .. } | Asked::ForceClose { open } => {
+            }
+            Operation::Close { open, .. } | Operation::ForceClose { open } => {
                 if self.open_mut(open).is_some() {
                     self.opens.remove(&(open.0 & OPEN_MASK));
                     self.end_requests(|id, _| is_of(id, open.0));
                 }
                 Some(Ok(Reply::Closed(None)))
             }
-            Asked::EndSession { session, .. } => {
+            Operation::EndSession { session, .. } => {
                 self.end_peer(PeerId(session.0));
                 Some(Ok(Reply::Done))
             }
-            Asked::Flush { .. } => Some(Ok(Reply::Done)),
+            Operation::Flush { .. } => Some(Ok(Reply::Done)),
             _ => Some(Err(NtStatus::INVALID_DEVICE_REQUEST.into())),
         }
     }
@@ -327,7 +329,7 @@ impl<L: LocalDisks> Inner<L> {
         operation: OperationId,
         open: OpenId,
         said: Option<Epoch>,
-        asked: Operation,
+        asked: ReplicaOperation,
         kind: Kind,
         now: Monotonic,
     ) -> AtOnce {
@@ -519,7 +521,7 @@ fn node_opened(open: OpenId) -> Created {
 }
 
 impl<L: LocalDisks> Backend for Exports<L> {
-    fn submit(&mut self, operation: OperationId, request: volume::backend::Operation, now: Monotonic) {
+    fn submit(&mut self, operation: OperationId, request: Operation, now: Monotonic) {
         let mut inner = self.inner.borrow_mut();
         if let Some(result) = inner.start(operation, request, now)
             && operation != OperationId::UNATTENDED

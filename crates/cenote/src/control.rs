@@ -12,7 +12,7 @@ use crate::rdma_devices::RdmaDevices;
 use api::model::{OpensPage, Provisioning, RdmaTrace, Resiliency, Snapshot, VolumeDamage};
 use api::requests::SetQuotas;
 use api::{RebalanceJob, RebalanceStep};
-use heartbeat::shell::Link;
+use heartbeat::shell::HeartbeatLink;
 use node::Described;
 use node::pulse::Pulse;
 pub use node::{Error as CommandError, ErrorKind as CommandErrorKind, NewDisk};
@@ -137,7 +137,7 @@ pub struct ClusterOptions {
     /// The way to other nodes.
     pub bus: bus::RemoteOptions,
     /// State that the data plane and the heartbeats share, such as this node's lease.
-    pub heartbeats: Link,
+    pub heartbeats: HeartbeatLink,
 }
 
 impl fmt::Debug for ClusterOptions {

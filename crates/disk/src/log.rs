@@ -20,7 +20,7 @@ impl Logged {
     }
 }
 
-/// Invariant: the medium, with all changes applied in their order, is what reads find. After [`Self::settle`] a forced change stays only
+/// Invariant: the medium, with all changes applied in their order, is what reads find. After [`Self::apply_forced`] a forced change stays only
 /// behind an older change of the same bytes that is not forced: fates are applied in the log's order.
 #[derive(Clone, Default)]
 pub(crate) struct ChangeLog {
@@ -70,7 +70,7 @@ impl ChangeLog {
     ///
     /// # Errors
     /// As `apply`; the change that could not be applied stays, and all behind it.
-    pub(crate) fn settle<E>(
+    pub(crate) fn apply_forced<E>(
         &mut self,
         mut apply: impl FnMut(u64, &Change) -> Result<(), E>,
     ) -> Result<(), E> {

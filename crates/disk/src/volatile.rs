@@ -98,17 +98,17 @@ impl State {
         if full {
             self.cache.force_beyond(CACHE_BYTES_MAX);
         }
-        if forced || full { self.settle() } else { Ok(()) }
+        if forced || full { self.apply_forced() } else { Ok(()) }
     }
 
     /// Puts on the medium what completed up to `completion`.
     fn flush(&mut self, completion: u64) -> io::Result<()> {
         self.cache.force(completion);
-        self.settle()
+        self.apply_forced()
     }
 
-    fn settle(&mut self) -> io::Result<()> {
-        self.cache.settle(|offset, change| change.apply(&self.medium, offset))
+    fn apply_forced(&mut self) -> io::Result<()> {
+        self.cache.apply_forced(|offset, change| change.apply(&self.medium, offset))
     }
 
     fn pull(&mut self, seed: u64) -> io::Result<()> {

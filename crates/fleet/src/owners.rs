@@ -46,7 +46,7 @@ pub struct Owners(BTreeMap<usize, Owner>);
 pub enum OwnersError {
     /// In a moment it may be known.
     #[error("{0}")]
-    Unsettled(String),
+    NotYetKnown(String),
     /// The fleet's description and the cluster do not agree.
     #[error("{0}")]
     Wrong(String),
@@ -85,7 +85,7 @@ impl Owners {
                 Err(why) => problems.push(format!("{}: {why}", node.name)),
             }
         }
-        Err(OwnersError::Unsettled(format!(
+        Err(OwnersError::NotYetKnown(format!(
             "no server tells which one has the volumes: {}",
             problems.join("; ")
         )))
@@ -97,7 +97,7 @@ impl Owners {
             let Some(access) = &owner.api else { continue };
             let listed = Server::connect(access).and_then(|server| server.volumes());
             let listed = listed.map_err(|why| {
-                OwnersError::Unsettled(format!(
+                OwnersError::NotYetKnown(format!(
                     "{}, which has volumes of the fleet, does not answer: {why}",
                     owner.name
                 ))
@@ -119,7 +119,7 @@ impl Owners {
                     && volume.in_sync_copies.is_some_and(|copies| copies > 0)
             });
             if !is_served {
-                return Err(OwnersError::Unsettled(format!(
+                return Err(OwnersError::NotYetKnown(format!(
                     "{} does not serve volume {name} yet",
                     owner.name
                 )));
@@ -149,10 +149,10 @@ impl Owners {
                 ))
             })?;
             let Some(owner) = &volume.owner else {
-                return Err(OwnersError::Unsettled(format!("no server has volume {name}")));
+                return Err(OwnersError::NotYetKnown(format!("no server has volume {name}")));
             };
             let server = servers.iter().find(|server| server.name == *owner).ok_or_else(|| {
-                OwnersError::Unsettled(format!("{owner}, which has volume {name}, is not up"))
+                OwnersError::NotYetKnown(format!("{owner}, which has volume {name}, is not up"))
             })?;
             // The fleet's own access to a server, such as a file with a token, is better than the list's.
             let api =
@@ -287,9 +287,9 @@ mod tests {
     #[test]
     fn a_volume_that_no_server_has_is_waited_for_and_one_that_is_gone_is_not() {
         let servers = [node("one"), node("two")];
-        assert!(matches!(owners(None, &servers), Err(OwnersError::Unsettled(_))));
+        assert!(matches!(owners(None, &servers), Err(OwnersError::NotYetKnown(_))));
         assert!(
-            matches!(owners(Some("two"), &servers[..1]), Err(OwnersError::Unsettled(why)) if why.contains("not up"))
+            matches!(owners(Some("two"), &servers[..1]), Err(OwnersError::NotYetKnown(why)) if why.contains("not up"))
         );
         let gone = Owners::of_lists(&cluster(), &named(), &[volume("fleet-one", Some("one"))], &servers);
         assert!(matches!(gone, Err(OwnersError::Wrong(why)) if why.contains("fleet-two is gone")));
@@ -305,7 +305,7 @@ mod tests {
             volume("fleet-two", Some("one")),
             volume("fleet-one", Some("two")),
         ] {
-            assert!(matches!(served_by(wrong), Err(OwnersError::Unsettled(why)) if why.contains("yet")));
+            assert!(matches!(served_by(wrong), Err(OwnersError::NotYetKnown(why)) if why.contains("yet")));
         }
     }
 

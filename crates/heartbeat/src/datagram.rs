@@ -35,7 +35,7 @@ const VOTE_BYTES: usize = 16;
 const FROM_AT: usize = 16;
 const MAC_BYTES: usize = 16;
 const ASKS: u8 = 1;
-const SETTLES: u8 = 2;
+const NEEDS_OTHERS: u8 = 2;
 const REACHES: u8 = 4;
 const VOTES: u8 = 8;
 /// More nodes than a cluster may have (16, and a witness).
@@ -111,7 +111,7 @@ pub struct Heartbeat {
     pub asks: bool,
     /// The sender stops, and makes its data durable: it still needs the disks of others, and the cluster's
     /// state.
-    pub settles: bool,
+    pub needs_others: bool,
     /// Reach of the sender's large messages, and its vote in the cluster's state.
     pub ways: Ways,
     /// Turns that the sender's data plane has made.
@@ -163,7 +163,8 @@ impl Heartbeat {
     pub fn encode(&self, cluster: u64, key: &HeartbeatKey) -> Vec<u8> {
         let votes = &self.votes[..self.votes.len().min(VOTES_MAX)];
         let Ways { reach_most, votes: has_vote } = self.ways;
-        let flags = [(self.asks, ASKS), (self.settles, SETTLES), (reach_most, REACHES), (has_vote, VOTES)];
+        let flags =
+            [(self.asks, ASKS), (self.needs_others, NEEDS_OTHERS), (reach_most, REACHES), (has_vote, VOTES)];
         let flags = flags.into_iter().fold(0, |all, (is_set, flag)| all | (u8::from(is_set) * flag));
         let mut bytes = Vec::with_capacity(HEAD_BYTES + votes.len() * VOTE_BYTES + MAC_BYTES);
         bytes.extend(MAGIC);
@@ -229,7 +230,7 @@ impl Heartbeat {
             // An unknown value is no promise to be silent.
             may_answer: may_answer != 0,
             asks: flags & ASKS != 0,
-            settles: flags & SETTLES != 0,
+            needs_others: flags & NEEDS_OTHERS != 0,
             ways: Ways { reach_most: flags & REACHES != 0, votes: flags & VOTES != 0 },
             turns: read.u64(),
             still: Duration::from_millis(read.u32().into()),

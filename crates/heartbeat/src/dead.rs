@@ -6,7 +6,7 @@ use types::Monotonic;
 /// A node that is down, and the life of it that died: the one that was on record when the verdict came.
 /// A life that it records later may be its return, of which others know already: that one counts as
 /// dead as well when the verdict has stood for longer. This decides when a claim is tried
-/// ([`NodeLease`]), and not which node answers.
+/// (`NodeLease`), and not which node answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dead {
     life: u64,

@@ -31,7 +31,7 @@
 //! condemned after, so its vote tells of a grant no older than its last one in that term, and `may_answer_for` waits that lease out.
 //! A node that reads the records after the claim has read of it. One that claims from an owner which
 //! had not been let answer itself asks about those before it too: the record names them
-//! ([`crate::VolumeRecord::before`]).
+//! (`VolumeRecord::before`).
 //!
 //! A reset alone condemns nobody, since a faulty line, or an attacker who can write into it, may bring
 //! it about. The peer is asked by heartbeats that want an answer at once; only one that answers none of
@@ -228,8 +228,8 @@ pub struct Membership {
     offered_until: Monotonic,
     /// Answers of former owners are waited for ([`Membership::ask`]).
     is_asking: bool,
-    /// This node stops, and is not done ([`Membership::settle`]).
-    is_settling: bool,
+    /// This node stops, and is not done ([`Membership::set_needs_others`]).
+    needs_others: bool,
     ways: Ways,
     /// This node falls silent while the others do without it ([`Membership::hush`]).
     is_hushed: bool,
@@ -263,7 +263,7 @@ impl Membership {
             offered_term: 0,
             offered_until: Monotonic(0),
             is_asking: false,
-            is_settling: false,
+            needs_others: false,
             ways: Ways::default(),
             is_hushed: false,
             hurry_after: now,
@@ -323,15 +323,15 @@ impl Membership {
     }
 
     /// Whether this node stops and still needs others for that: those that stop as well wait for it.
-    pub fn settle(&mut self, is_settling: bool, now: Monotonic) {
-        if std::mem::replace(&mut self.is_settling, is_settling) != is_settling {
+    pub fn set_needs_others(&mut self, needs_others: bool, now: Monotonic) {
+        if std::mem::replace(&mut self.needs_others, needs_others) != needs_others {
             self.next_send = now;
         }
     }
 
     /// Whether a peer that is heard stops, and still needs others for that.
     pub fn is_needed(&self, now: Monotonic) -> bool {
-        self.peers.values().any(|peer| peer.is_settling && !peer.is_silent(now, &self.options.timing))
+        self.peers.values().any(|peer| peer.needs_others && !peer.is_silent(now, &self.options.timing))
     }
 
     /// Takes this node's reach beyond heartbeats, for the others.
@@ -466,7 +466,7 @@ impl Membership {
                 stamp: self.last_stamp,
                 term: self.term,
                 may_answer,
-                settles: self.is_settling,
+                needs_others: self.needs_others,
                 ways: self.ways,
                 asks: asks && (self.is_asking || peer.is_asked()),
                 turns: self.progress.turns,

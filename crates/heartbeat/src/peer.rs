@@ -87,7 +87,7 @@ pub(super) struct Peer {
     last_sent: Monotonic,
     pub is_cut_off: bool,
     /// The peer is stopping, and has not finished.
-    pub is_settling: bool,
+    pub needs_others: bool,
     /// The peer's last report.
     pub ways: Ways,
     /// When it was last granted a lease; before it was heard: when it was added, since an earlier process may have granted one.
@@ -122,7 +122,7 @@ impl Peer {
             unheard_since: None,
             last_sent: now,
             is_cut_off: false,
-            is_settling: false,
+            needs_others: false,
             ways: Ways::default(),
             granted_at: now,
             is_condemned: false,
@@ -184,7 +184,8 @@ impl Peer {
         if echoed.is_some_and(|echoed| self.reset_at.is_some_and(|reset_at| echoed >= reset_at)) {
             self.reset_at = None;
         }
-        (self.applied, self.is_settling, self.ways) = (heartbeat.applied, heartbeat.settles, heartbeat.ways);
+        (self.applied, self.needs_others, self.ways) =
+            (heartbeat.applied, heartbeat.needs_others, heartbeat.ways);
         self.silent_as_of = echoed.filter(|_| !heartbeat.may_answer);
         let seen = |vote: &Vote| SeenVote {
             incarnation: vote.incarnation,

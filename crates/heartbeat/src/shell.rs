@@ -1,6 +1,6 @@
 //! [`Membership`] on UDP sockets ([`super::sockets`]), in a thread of its own.
 //!
-//! Owns the thread, its sockets, and the [`Link`] to other threads. Promises: the data plane waits here
+//! Owns the thread, its sockets, and the [`HeartbeatLink`] to other threads. Promises: the data plane waits here
 //! for nothing but a lock that is held for a moment; the thread sends heartbeats independently of other
 //! threads, and tells peers how long the data plane has made no turn. Requests are bounded: of each
 //! kind the last counts, and claims are one a volume.
@@ -99,7 +99,7 @@ struct Wanted {
     applied: u64,
     /// The claims of this node, and whether it may answer for the volume.
     claims: BTreeMap<VolumeId, (Claim, bool)>,
-    is_settling: bool,
+    needs_others: bool,
     ways: Ways,
     /// The data plane wants this node to fall silent.
     retreats: bool,
@@ -118,9 +118,9 @@ struct Shared {
 
 /// State shared by the data plane and the heartbeats; there before they begin. Clones share it.
 #[derive(Clone, Default)]
-pub struct Link(Arc<Shared>);
+pub struct HeartbeatLink(Arc<Shared>);
 
-impl Link {
+impl HeartbeatLink {
     /// The last lease that was offered; it may be over.
     pub fn offer(&self) -> Option<Offer> {
         self.told().offer
@@ -148,9 +148,9 @@ impl Link {
         self.want(|wanted| wanted.applied = wanted.applied.max(revision));
     }
 
-    /// This node stops; `is_settling`: it still needs the disks of others, or the cluster's state.
-    pub fn settle(&self, is_settling: bool) {
-        self.want(|wanted| wanted.is_settling = is_settling);
+    /// This node stops; `needs_others`: it still needs the disks of others, or the cluster's state.
+    pub fn set_needs_others(&self, needs_others: bool) {
+        self.want(|wanted| wanted.needs_others = needs_others);
     }
 
     /// Whether another node that stops needs this one for that.
@@ -238,7 +238,7 @@ impl Link {
 
 /// The running heartbeats. Dropping it ends the thread.
 pub struct Heartbeats {
-    link: Link,
+    link: HeartbeatLink,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -250,7 +250,7 @@ impl Heartbeats {
     pub fn start(
         options: Options,
         socket: UdpSocket,
-        link: Link,
+        link: HeartbeatLink,
         members: Option<&[Member]>,
         surroundings: Surroundings,
     ) -> io::Result<Self> {
@@ -314,7 +314,7 @@ fn addresses(members: &[Member], membership: &Membership) -> BTreeSet<SocketAddr
 struct Beating {
     membership: Membership,
     sockets: Sockets,
-    link: Link,
+    link: HeartbeatLink,
     surroundings: Surroundings,
     poked: Monotonic,
     /// Between two pokes of an idle data plane.
@@ -358,7 +358,7 @@ impl Beating {
             self.membership.note_reset(node, now);
         }
         self.membership.note_applied(wanted.applied, now);
-        self.membership.settle(wanted.is_settling, now);
+        self.membership.set_needs_others(wanted.needs_others, now);
         self.membership.note_ways(wanted.ways);
         self.membership.hush(wanted.retreats && wanted.is_hushed, now);
         let is_asking = wanted.claims.values().any(|(_, may_answer)| !may_answer);

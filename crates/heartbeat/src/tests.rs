@@ -602,7 +602,7 @@ fn rubbish_and_strangers_are_refused_and_named() {
             term: u64::MAX,
             may_answer: true,
             asks: true,
-            settles: true,
+            needs_others: true,
             ways: Ways { reach_most: true, votes: true },
             turns: 0,
             still: Duration::MAX,
@@ -698,7 +698,7 @@ fn whatever_the_network_does_a_former_owner_and_a_new_one_never_both_answer() {
 
 #[test]
 fn on_sockets_three_nodes_have_leases_and_a_dead_one_is_told_with_a_wake() {
-    use super::shell::{Heartbeats, Link, Surroundings};
+    use super::shell::{HeartbeatLink, Heartbeats, Surroundings};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -709,7 +709,7 @@ fn on_sockets_three_nodes_have_leases_and_a_dead_one_is_told_with_a_wake() {
         .map(|(node, socket)| Member { node: NodeId(node), address: socket.local_addr().unwrap() })
         .collect();
     let woken = Arc::new(AtomicU32::new(0));
-    let links: Vec<Link> = (0..3).map(|_| Link::default()).collect();
+    let links: Vec<HeartbeatLink> = (0..3).map(|_| HeartbeatLink::default()).collect();
     let pokes: Vec<Arc<AtomicU64>> = (0..3).map(|_| Arc::default()).collect();
     let mut nodes: Vec<Heartbeats> = (1..=3)
         .zip(sockets)
@@ -747,7 +747,8 @@ fn on_sockets_three_nodes_have_leases_and_a_dead_one_is_told_with_a_wake() {
     until("leases", &mut || {
         let all_up =
             |node: &Heartbeats| node.peers().verdicts.values().filter(|verdict| verdict.is_up()).count() == 2;
-        let has_lease = |link: &Link| link.offer().is_some_and(|offer| offer.until > sys::monotonic_now());
+        let has_lease =
+            |link: &HeartbeatLink| link.offer().is_some_and(|offer| offer.until > sys::monotonic_now());
         nodes.iter().all(all_up) && links.iter().all(has_lease)
     });
     let before = woken.load(Ordering::SeqCst);
@@ -860,7 +861,7 @@ fn heard_by_1(world: &World, from: u32, incarnation: Incarnation, stamp: u64) ->
         term: 1,
         may_answer: true,
         asks: false,
-        settles: false,
+        needs_others: false,
         ways: Ways::default(),
         turns: 0,
         still: Duration::ZERO,
@@ -1164,16 +1165,16 @@ fn one_that_stops_is_waited_for_until_it_is_done_or_silent() {
     let needed = |world: &World| -> Vec<bool> {
         world.processes.values().map(|process| process.membership.is_needed(world.now)).collect()
     };
-    let settle = |world: &mut World, node: u32, is_settling| {
+    let stop = |world: &mut World, node: u32, needs_others| {
         let now = world.now;
-        world.processes.get_mut(&node).unwrap().membership.settle(is_settling, now);
+        world.processes.get_mut(&node).unwrap().membership.set_needs_others(needs_others, now);
         world.run(Duration::from_millis(5));
     };
-    settle(&mut world, 2, true);
+    stop(&mut world, 2, true);
     assert_eq!(needed(&world), [true, false, true]);
-    settle(&mut world, 2, false);
+    stop(&mut world, 2, false);
     assert_eq!(needed(&world), [false; 3]);
-    settle(&mut world, 2, true);
+    stop(&mut world, 2, true);
     world.processes.remove(&2);
     world.run(Duration::from_millis(300));
     assert_eq!(needed(&world), [false; 2]);

@@ -5,7 +5,7 @@ use crate::jobs::{JobKind, JobState};
 use crate::lease_gate::Heartbeats;
 use crate::node::{Node, Options, Settings};
 use crate::node_of_cluster::adopt_records;
-use crate::peers::{Membership, NodeLife, Unreached};
+use crate::peers::{ClusterMembership, NodeLife, Unreached};
 use crate::served::ServedVolume;
 use crate::volume_care::NewVolume;
 use crate::volumes::Front;
@@ -44,9 +44,9 @@ struct Ends {
     answers: Vec<Response>,
 }
 
-struct Link(Rc<RefCell<Ends>>);
+struct TestTransport(Rc<RefCell<Ends>>);
 
-impl Transport for Link {
+impl Transport for TestTransport {
     fn send(&mut self, to: DiskId, request: Request) {
         self.0.borrow_mut().sent.push((to, request));
     }
@@ -192,14 +192,14 @@ fn two_way(pool: PoolId) -> NewVolume {
     }
 }
 
-fn membership(id: NodeId, heart: &Rc<Heart>, ends: &Rc<RefCell<Ends>>) -> Membership {
+fn membership(id: NodeId, heart: &Rc<Heart>, ends: &Rc<RefCell<Ends>>) -> ClusterMembership {
     let link = ends.clone();
-    Membership {
+    ClusterMembership {
         node: id,
         name: format!("node-{id}"),
         lease: LEASE,
         heartbeats: heart.clone(),
-        transport: Box::new(move |_| Box::new(Link(link.clone()))),
+        transport: Box::new(move |_| Box::new(TestTransport(link.clone()))),
     }
 }
 

@@ -217,7 +217,7 @@ impl DiskAdmin {
         for record in records {
             self.disks.add(record, self.tasks.now(), self.tasks.unix_seconds());
         }
-        until(|| self.disks.are_settled().then_some(())).await;
+        until(|| self.disks.were_all_tried().then_some(())).await;
     }
 
     /// Adds a disk to the pool: one that holds nothing, or one of this pool whose server has left without it.

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
-use store::{OpenError, Opening, Store, StoreOptions};
+use store::{OpenError, Store, StoreOpening, StoreOptions};
 use sys::driver::Driver;
 use types::{Epoch, VolumeId};
 
@@ -168,7 +168,7 @@ impl DiskOpener {
         // On a node the checksums may come from a space on another node, over a network.
         let verify_writes = self.peers.own().is_some();
         let options = StoreOptions { pool: Some(record.pool), verify_writes, ..StoreOptions::default() };
-        let mut opening = Opening::new(MeteredDisk::new(disk, counters), options);
+        let mut opening = StoreOpening::new(MeteredDisk::new(disk, counters), options);
         let store = until(|| opening.poll()).await?;
         if store.label().disk != record.id {
             return Err(format!("another disk of the pool is there: {}", store.label().disk).into());

@@ -130,14 +130,14 @@ impl DiskSlot {
     }
 
     /// Has been tried.
-    pub(crate) fn is_settled(&self) -> bool {
+    pub(crate) fn was_tried(&self) -> bool {
         self.store().is_some() || !self.why.is_empty()
     }
 
     /// How long its first opening has lasted; `None`: that has ended, or the disk does not answer.
     pub fn first_opening(&self, now: Monotonic) -> Option<Duration> {
         match self.condition {
-            _ if self.is_settled() => None,
+            _ if self.was_tried() => None,
             Condition::Opening { since, .. } => Some(now.since(since)),
             // It is due at once.
             Condition::Absent { .. } | Condition::Present(_) => Some(Duration::ZERO),

@@ -106,8 +106,8 @@ impl Disks {
     }
 
     /// Every recorded disk has been tried.
-    pub fn are_settled(&self) -> bool {
-        self.slots.borrow().values().all(DiskSlot::is_settled)
+    pub fn were_all_tried(&self) -> bool {
+        self.slots.borrow().values().all(DiskSlot::was_tried)
     }
 
     /// Counts the disks of a pool that are away or about to leave it.

@@ -8,7 +8,7 @@
 //! until it has its first, and nobody else may join before that.
 
 use heartbeat::Offer;
-use heartbeat::shell::{Claim, Link, Retreat};
+use heartbeat::shell::{Claim, HeartbeatLink, Retreat};
 use space::block_store::BlockStore;
 use space::local::LocalSpace;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -44,7 +44,7 @@ pub trait Heartbeats {
     fn retreating(&self) -> Retreat;
 }
 
-impl Heartbeats for Link {
+impl Heartbeats for HeartbeatLink {
     fn now(&self) -> Monotonic {
         sys::monotonic_now()
     }

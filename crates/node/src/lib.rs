@@ -82,7 +82,7 @@ pub use lease_gate::Heartbeats;
 pub use node::{Node, Options, Settings};
 pub use node_of_cluster::adopt_records;
 pub use pace::{Asked, Slow};
-pub use peers::{MakeTransport, Membership, NodeLife, Peers, Unreached};
+pub use peers::{ClusterMembership, MakeTransport, NodeLife, Peers, Unreached};
 pub use promises::{Beyond, Promises, Recorded};
 pub use served::ServedVolume;
 pub use volume_care::NewVolume;

@@ -17,7 +17,7 @@ use crate::job_control::JobControl;
 use crate::jobs::Jobs;
 use crate::lease_gate::LeaseGate;
 use crate::letting_go::LettingGo;
-use crate::peers::{Membership, Peers};
+use crate::peers::{ClusterMembership, Peers};
 use crate::persisted::PersistedState;
 use crate::pool_care::PoolCare;
 use crate::pools::Pools;
@@ -83,7 +83,7 @@ pub struct Options {
     /// This server's name, for people who find its disks elsewhere.
     pub host: String,
     /// Present on a node of a cluster; a single server has none.
-    pub membership: Option<Membership>,
+    pub membership: Option<ClusterMembership>,
 }
 
 /// The disks, pools and volumes of one server.
@@ -149,7 +149,7 @@ pub struct Node {
     /// Volumes that another node has claimed, to be withdrawn.
     lost: RefCell<Vec<VolumeId>>,
     /// Every recorded disk was tried once: before, no disk is given records, which may turn out to be too old.
-    settled_once: Cell<bool>,
+    all_disks_tried: Cell<bool>,
     pub(crate) draining_of_node: Draining,
     letting_go: LettingGo,
     retreating: Retreating,
@@ -215,7 +215,7 @@ impl Node {
 
     /// Every recorded disk was tried, and every volume serves or cannot.
     pub fn is_recovered(&self) -> bool {
-        self.disks.are_settled() && !self.volumes.is_any_opening()
+        self.disks.were_all_tried() && !self.volumes.is_any_opening()
     }
 
     /// Begins a turn: brings the time to everything that waits for it.
@@ -237,10 +237,10 @@ impl Node {
 
     /// Runs everything that can continue. `true`: something moved.
     pub fn poll(&self) -> bool {
-        if !self.settled_once.get() && self.disks.are_settled() {
-            self.settled_once.set(true);
+        if !self.all_disks_tried.get() && self.disks.were_all_tried() {
+            self.all_disks_tried.set(true);
         }
-        if self.settled_once.get() {
+        if self.all_disks_tried.get() {
             self.keeper.begin(&self.disks, &self.pools, &self.tasks);
         }
         self.record_watch.take_lease();
@@ -324,7 +324,7 @@ impl Node {
         if self.draining.get() {
             return;
         }
-        if self.settled_once.get() {
+        if self.all_disks_tried.get() {
             self.pool_care.follow_rule();
         }
         self.pools.keep_reserves(|pool| self.disks.gone(pool));
@@ -344,7 +344,7 @@ impl Node {
         self.scrubs.begin_if_due();
         self.disks.checkpoint_idle();
         self.disks.probe_quiet();
-        if self.settled_once.get() {
+        if self.all_disks_tried.get() {
             self.promises.forget_if_due();
         }
         self.damage_keeper.write_if_due();
@@ -364,7 +364,7 @@ impl Node {
     }
 
     /// Makes everything durable and leaves the volumes settled; gives up at `deadline`.
-    pub async fn settle(&self, deadline: Monotonic) {
+    pub async fn close_volumes(&self, deadline: Monotonic) {
         let is_late = || self.tasks.now() >= deadline;
         let volumes = self.volumes.ids();
         for volume in &volumes {
@@ -473,7 +473,7 @@ impl Shared {
             recovery,
             disk_opener,
             volume_opener,
-            settled_once: Cell::default(),
+            all_disks_tried: Cell::default(),
             draining_of_node,
             letting_go,
             retreating,

@@ -1,7 +1,7 @@
 //! A cluster node's exchange with the outside: the heartbeats, and the bus between the nodes.
 
 use crate::node::Node;
-use crate::peers::{Membership, NodeLife};
+use crate::peers::{ClusterMembership, NodeLife};
 use crate::pools::PoolSpace;
 use records::{DiskRecord, Record, State, StateError, Stored, Transaction, Typed, VolumeRecord};
 use space::coordinator::LateReads;
@@ -17,7 +17,7 @@ impl Node {
     /// Makes the single server a node of a cluster, of which it is the first, while it serves: the records are the cluster's from now on, and its disks
     /// stand there as this node's ([`adopt_records`]). It answers without a lease until it has one; nobody else may be let into the cluster before
     /// [`Node::has_joined`].
-    pub fn join(&self, membership: Membership) {
+    pub fn join(&self, membership: ClusterMembership) {
         let heartbeats = membership.heartbeats.clone();
         self.peers.join(membership);
         self.job_control.join();

@@ -20,7 +20,7 @@ use types::{DiskId, Monotonic, NodeId, PoolId, VolumeId};
 pub type MakeTransport = Box<dyn Fn(PoolId) -> Box<dyn Transport>>;
 
 /// Parts that make a server a node of a cluster.
-pub struct Membership {
+pub struct ClusterMembership {
     /// This node.
     pub node: NodeId,
     /// This node's name, which the fault domains of its disks have.
@@ -82,7 +82,7 @@ pub(crate) struct Turned {
 /// Invariant: without a membership everything else is empty.
 #[derive(Default)]
 pub struct Peers {
-    membership: OnceCell<Membership>,
+    membership: OnceCell<ClusterMembership>,
     nodes: RefCell<BTreeMap<NodeId, NodeLife>>,
     /// Disks of other nodes, as they are recorded.
     disks: RefCell<BTreeMap<DiskId, DiskRecord>>,
@@ -106,7 +106,7 @@ pub struct Peers {
 
 impl Peers {
     /// Makes the neighbours of a node, or with `None` of a single server, which has none.
-    pub fn new(membership: Option<Membership>) -> Self {
+    pub fn new(membership: Option<ClusterMembership>) -> Self {
         let peers = Self::default();
         if let Some(membership) = membership {
             peers.join(membership);
@@ -115,7 +115,7 @@ impl Peers {
     }
 
     /// Makes the single server a node, which it is for life.
-    pub(crate) fn join(&self, membership: Membership) {
+    pub(crate) fn join(&self, membership: ClusterMembership) {
         let is_first = self.membership.set(membership).is_ok();
         debug_assert!(is_first, "a server is a node of one cluster");
     }
@@ -416,7 +416,7 @@ impl Peers {
     }
 
     /// Whether a volume may be taken over from its owner now: the life of it that is known to be dead is the last that is recorded.
-    fn is_settled(&self, owner: NodeId) -> bool {
+    fn may_take_over_from(&self, owner: NodeId) -> bool {
         let dead = self.nodes.borrow().get(&owner).and_then(|life| life.incarnation);
         let recorded = self.leases.borrow().get(&owner).map_or(0, |lease| lease.value.incarnation);
         dead.is_none_or(|dead| dead == recorded)
@@ -457,7 +457,9 @@ impl Peers {
         let volumes = self.volumes.borrow();
         let mine = volumes.iter().filter(|(id, _)| owners.get(id) == Some(&own));
         let mine = mine.filter(|(_, record)| {
-            record.owner.is_none_or(|owner| owner == own || record.coordinator == 0 || self.is_settled(owner))
+            record
+                .owner
+                .is_none_or(|owner| owner == own || record.coordinator == 0 || self.may_take_over_from(owner))
         });
         mine.map(|(id, record)| (*id, record.clone())).collect()
     }

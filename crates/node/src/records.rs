@@ -1,7 +1,7 @@
 //! The copies of the records on the disks (D8), kept up to date.
 //!
 //! Owns the knowledge of which revision of the cluster state every reachable disk carries, which
-//! [`crate::kept`] holds coordinators to. Promises: a disk that does not take its copy delays commits
+//! [`crate::persisted`] holds coordinators to. Promises: a disk that does not take its copy delays commits
 //! no longer than a disk may take to answer: it is taken out, or health tells. Never blocks: the state
 //! is read on a helper thread.
 //!

@@ -179,7 +179,7 @@ impl VolumeCare {
     /// pool, when they are back.
     async fn members(&self, pool: PoolId, resiliency: Resiliency) -> Done<Vec<DiskId>> {
         // Disks of a pool that was just imported may still be opened.
-        until(|| self.disks.are_settled().then_some(())).await;
+        until(|| self.disks.were_all_tried().then_some(())).await;
         let slots = self.disks.slots();
         let others = self.peers.disks();
         let own = slots.values().map(|slot| (&slot.record, slot.is_usable()));

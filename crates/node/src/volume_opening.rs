@@ -181,7 +181,7 @@ impl VolumeOpener {
     async fn try_open(&self, attempt: &Attempt, format: Option<Format>) -> Done<ServedVolume> {
         let Attempt { record, incarnation, predecessor, .. } = attempt;
         let incarnation = incarnation.ok_or_else(|| Error::io("no random bytes"))?;
-        until(|| self.disks.are_settled().then_some(())).await;
+        until(|| self.disks.were_all_tried().then_some(())).await;
         if let Some(why) = self.pools.why_superseded(record.pool) {
             return Err(Error::io(why));
         }

@@ -172,7 +172,7 @@ impl Channel {
     }
 
     /// Takes back what was lent for a request that is answered.
-    fn settle(&mut self, token: Token, reply: &mut Reply) {
+    fn take_back_loan(&mut self, token: Token, reply: &mut Reply) {
         let Some(link) = self.link.rdma().filter(|_| !self.loans.is_empty()) else { return };
         match self.loans.remove(&token) {
             None => {}
@@ -229,7 +229,7 @@ impl Channel {
             while let Some(event) = self.connection.poll_event() {
                 match event {
                     Event::Completed { token, mut reply } => {
-                        self.settle(token, &mut reply);
+                        self.take_back_loan(token, &mut reply);
                         out.push((token, reply));
                     }
                     Event::Break(message) => self.breaks.push(message),

@@ -366,15 +366,19 @@ impl<B: Backend, D: Directory> Server<B, D> {
         &self.state.counters
     }
 
-    /// Whether answers were given since the last call of [`Self::settle_latencies`].
-    pub fn has_unsettled_latencies(&self) -> bool {
+    /// Whether answers were given since the last call of [`Self::record_latencies`].
+    pub fn has_noted_latencies(&self) -> bool {
         self.state.latencies.has_noted()
     }
 
     /// Notes the time at which the transport got the answers since the last call. (`now` of other calls
     /// stands still during a turn of the loop.)
-    pub fn settle_latencies(&mut self, now: Monotonic) {
-        self.state.latencies.settle(&mut self.state.share_figures, &mut self.state.sessions.clients, now);
+    pub fn record_latencies(&mut self, now: Monotonic) {
+        self.state.latencies.record_noted(
+            &mut self.state.share_figures,
+            &mut self.state.sessions.clients,
+            now,
+        );
     }
 
     /// Requests of this kind, from being taken in to being answered; without those that waited for another client, and without those that

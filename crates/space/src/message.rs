@@ -1,6 +1,6 @@
 //! Messages between coordinator and replica, and the transport that carries them.
 //!
-//! A disk is reached through a *session*: [`Operation::Open`] begins one under (volume, epoch), and every other operation
+//! A disk is reached through a *session*: [`ReplicaOperation::Open`] begins one under (volume, epoch), and every other operation
 //! belongs to one. An operation is delivered at most once: its id grows within the session and the replica drops one that it
 //! has seen. A new session ends the one before it, so that nothing of the old one is carried out after the new one was
 //! answered. On the storage bus this is one open of the disk's file on the node's hidden share `bus$` (MS-SMB2 message ids and
@@ -16,7 +16,7 @@ use types::{ChangeNumber, ChunkIndex, DiskId, Epoch, Lba, VolumeId};
 /// A coordinator's request to a replica. Each names the SMB2 request that carries it on the storage bus
 /// (crate `bus`).
 #[derive(Debug, Clone)]
-pub enum Operation {
+pub enum ReplicaOperation {
     /// Begins a session and durably promises the epoch: lower ones are refused from then on (I3). Answered
     /// when no operation of an earlier session of the volume is in work, with the epoch that the disk had
     /// promised before. A disk that had promised less than `least` refuses and promises nothing: it has
@@ -44,7 +44,7 @@ pub enum Operation {
     Regions { chunk: ChunkIndex },
 }
 
-impl Operation {
+impl ReplicaOperation {
     /// Returns the chunk of the operation, if it has one.
     pub fn chunk(&self, chunk_of: impl Fn(u64) -> ChunkIndex) -> Option<ChunkIndex> {
         match self {
@@ -100,7 +100,7 @@ pub struct Request {
     /// Stamps writes, and is compared with the disk's promise.
     pub epoch: Epoch,
     pub priority: Priority,
-    pub operation: Operation,
+    pub operation: ReplicaOperation,
 }
 
 /// A request that waits, or waited, for its turn on this side.

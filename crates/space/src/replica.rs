@@ -7,7 +7,7 @@
 //! knows other disks.
 
 use crate::block_store::BlockStore;
-use crate::message::{Answer, BusError, Operation, PeerId, Request, RequestId, Response, SessionId};
+use crate::message::{Answer, BusError, PeerId, ReplicaOperation, Request, RequestId, Response, SessionId};
 use crate::planted::Planted;
 use std::collections::{BTreeMap, BTreeSet};
 use store::api::{StoreCompletion, StoreError, StoreReply, StoreRequest};
@@ -152,7 +152,7 @@ impl<S: BlockStore> Replica<S> {
     }
 
     fn handle_of(&mut self, peer: Option<PeerId>, request: Request) {
-        if let Operation::Open { least, settled } = request.operation {
+        if let ReplicaOperation::Open { least, settled } = request.operation {
             return self.handle_open(peer, request, least, settled);
         }
         let known = self.sessions.get_mut(&request.volume);
@@ -173,24 +173,26 @@ impl<S: BlockStore> Replica<S> {
         }
         let (volume, epoch) = (request.volume, request.epoch);
         let store_request = match request.operation {
-            Operation::Open { .. } | Operation::Promise => StoreRequest::Promise { volume, epoch },
-            Operation::Chunks => StoreRequest::Chunks { volume },
-            Operation::Allocate { chunk, append } => {
+            ReplicaOperation::Open { .. } | ReplicaOperation::Promise => {
+                StoreRequest::Promise { volume, epoch }
+            }
+            ReplicaOperation::Chunks => StoreRequest::Chunks { volume },
+            ReplicaOperation::Allocate { chunk, append } => {
                 StoreRequest::AllocateChunk { volume, epoch, chunk, append }
             }
-            Operation::Free { chunk } => StoreRequest::FreeChunk { volume, epoch, chunk },
-            Operation::Read { lba, blocks } => StoreRequest::Read { volume, lba, blocks },
-            Operation::Write { lba, class, data, checksums, number } => {
+            ReplicaOperation::Free { chunk } => StoreRequest::FreeChunk { volume, epoch, chunk },
+            ReplicaOperation::Read { lba, blocks } => StoreRequest::Read { volume, lba, blocks },
+            ReplicaOperation::Write { lba, class, data, checksums, number } => {
                 let stamp = Stamp::new(epoch, number);
                 StoreRequest::Write { volume, stamp, lba, class, data, checksums }
             }
-            Operation::Discard { lba, blocks, number } => {
+            ReplicaOperation::Discard { lba, blocks, number } => {
                 StoreRequest::Discard { volume, stamp: Stamp::new(epoch, number), lba, blocks }
             }
-            Operation::MarkLost { lba, blocks, number } => {
+            ReplicaOperation::MarkLost { lba, blocks, number } => {
                 StoreRequest::MarkLost { volume, stamp: Stamp::new(epoch, number), lba, blocks }
             }
-            Operation::Regions { chunk } => StoreRequest::Regions { volume, chunk },
+            ReplicaOperation::Regions { chunk } => StoreRequest::Regions { volume, chunk },
         };
         let work = Work {
             peer,

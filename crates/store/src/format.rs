@@ -1,7 +1,7 @@
 //! Making a disk ours: refuses disks that hold anything, writes all structures, the label last.
 
 use crate::anchor::{Anchor, encode_records};
-use crate::io::{Io, Work};
+use crate::io::{DiskWork, Io};
 use crate::label::{Features, Label, LabelError, parse_label};
 use crate::layout::{
     ANCHOR_SLOTS, AREA_BYTES, LABEL_SLOTS, Layout, PAGE_BYTES, PROMISE_PAGES, RECORDS_SLOTS,
@@ -63,7 +63,7 @@ pub enum FormatError {
 /// # Errors
 /// [`FormatError`]; without `force` also if the disk is not empty.
 pub fn format<D: Disk + 'static>(disk: D, parameters: FormatParameters) -> Result<D, FormatError> {
-    let (result, disk) = Work::new(disk, |io| run(io, parameters)).run();
+    let (result, disk) = DiskWork::new(disk, |io| run(io, parameters)).run();
     result.map(|()| disk)
 }
 
@@ -72,7 +72,7 @@ pub fn format<D: Disk + 'static>(disk: D, parameters: FormatParameters) -> Resul
 /// # Errors
 /// [`FormatError`] if it does, is too small, or cannot be read; nothing was changed.
 pub fn refuse_used_disk<D: Disk + 'static>(disk: D) -> Result<D, FormatError> {
-    let (result, disk) = Work::new(disk, |io| async move {
+    let (result, disk) = DiskWork::new(disk, |io| async move {
         let size_bytes = io.info().size_bytes;
         let (slab_bytes, journal_bytes) = Layout::default_sizes(size_bytes);
         let layout = Layout::compute(size_bytes, slab_bytes, journal_bytes)
@@ -91,7 +91,7 @@ pub fn refuse_used_disk<D: Disk + 'static>(disk: D) -> Result<D, FormatError> {
 /// # Errors
 /// `InUse` with what is there, if that is not `expected`; `Disk`.
 pub fn erase<D: Disk + 'static>(disk: D, expected: DiskId) -> Result<(), FormatError> {
-    Work::new(disk, move |io| async move {
+    DiskWork::new(disk, move |io| async move {
         let label = match crate::open::read_label(&io).await {
             Ok(label) => label,
             Err(crate::open_error::OpenError::Disk(error)) => return Err(FormatError::Disk(error)),
@@ -116,7 +116,7 @@ pub fn erase<D: Disk + 'static>(disk: D, expected: DiskId) -> Result<(), FormatE
 /// # Errors
 /// The disk's.
 pub fn wipe<D: Disk + 'static>(disk: D) -> Result<(), DiskError> {
-    Work::new(disk, |io| async move {
+    DiskWork::new(disk, |io| async move {
         let size_bytes = io.info().size_bytes;
         let len_bytes = AREA_BYTES.min(size_bytes);
         let (slab_bytes, journal_bytes) = Layout::default_sizes(size_bytes);

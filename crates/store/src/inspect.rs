@@ -1,7 +1,7 @@
 //! Inspects a disk without changing it: its kind, its contents, its damage.
 
 use crate::anchor::{Anchor, parse_anchor, parse_records};
-use crate::io::{Io, Work};
+use crate::io::{DiskWork, Io};
 use crate::label::{Label, LabelError, parse_label};
 use crate::layout::{
     ANCHOR_SLOTS, AREA_BYTES, LABEL_SLOTS, LEAF_BYTES, LEAVES_PER_PAGE, PAGE_BYTES, RECORDS_SLOTS,
@@ -85,7 +85,7 @@ pub struct Inspection {
 /// # Errors
 /// [`OpenError`]: it has no label, or none that can be read.
 pub fn identify<D: Disk + 'static>(disk: D) -> Result<Label, OpenError> {
-    Work::new(disk, |io| async move { read_label(&io).await }).run().0
+    DiskWork::new(disk, |io| async move { read_label(&io).await }).run().0
 }
 
 /// Reads a disk's structures; writes nothing.
@@ -93,7 +93,7 @@ pub fn identify<D: Disk + 'static>(disk: D) -> Result<Label, OpenError> {
 /// # Errors
 /// [`DiskError`] if the disk cannot be read. Damage is no error: the inspection reports it.
 pub fn inspect<D: Disk + 'static>(disk: D) -> Result<Inspection, DiskError> {
-    Work::new(disk, run).run().0
+    DiskWork::new(disk, run).run().0
 }
 
 async fn run<D: Disk>(io: Io<D>) -> Result<Inspection, DiskError> {

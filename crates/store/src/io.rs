@@ -136,12 +136,12 @@ impl<D: Disk> Io<D> {
 }
 
 /// Work on a disk, to be polled until it is done.
-pub(crate) struct Work<D, T> {
+pub(crate) struct DiskWork<D, T> {
     io: Option<Io<D>>,
     future: Option<Pin<Box<dyn Future<Output = T>>>>,
 }
 
-impl<D: Disk + 'static, T: 'static> Work<D, T> {
+impl<D: Disk + 'static, T: 'static> DiskWork<D, T> {
     pub(crate) fn new<F>(disk: D, work: impl FnOnce(Io<D>) -> F) -> Self
     where
         F: Future<Output = T> + 'static,

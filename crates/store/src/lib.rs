@@ -32,7 +32,7 @@ mod tables;
 mod versions;
 
 pub use anchor::{Anchor, parse_anchor, parse_records};
-pub use engine::{ChunkInfo, Opening, Store, StoreOptions};
+pub use engine::{ChunkInfo, Store, StoreOpening, StoreOptions};
 pub use format::{FormatError, FormatParameters, erase, format, refuse_used_disk, wipe};
 pub use health::{StoreHealth, WriteKind, WrittenBytes};
 pub use inspect::{CopyState, Inspection, JournalOnDisk, VolumeOnDisk, identify, inspect};

@@ -170,7 +170,7 @@ fn run_by_chance(seed: u64, steps: u64, limits: Limits, by_chance: u64) {
         for _ in 0..dice.below(room as u64 + 1) {
             let busy = run.oracle.outstanding() > 0 || step <= busy_until;
             let version = step << 4 | dice.below(16);
-            let change = dice.change(version, run.oracle.settled(), busy);
+            let change = dice.change(version, run.oracle.acknowledged_state(), busy);
             if matches!(change, Change::Allocate { .. } | Change::Free { .. }) {
                 // Nothing else may be in flight to the chunk that comes or goes.
                 run.submit(change);
@@ -198,7 +198,9 @@ fn run_by_chance(seed: u64, steps: u64, limits: Limits, by_chance: u64) {
         run.check(limits, by_chance, step);
         run.poll();
     }
-    assert!(run.oracle.settled().blocks[..CHUNK_BLOCKS as usize].iter().any(|version| *version > 0));
+    assert!(
+        run.oracle.acknowledged_state().blocks[..CHUNK_BLOCKS as usize].iter().any(|version| *version > 0)
+    );
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn written() -> (Rig<CrashDisk>, CrashDisk) {
         rig.run(allocate).unwrap();
         rig.write(WriteClass::Overwrite, u64::from(chunk) * CHUNK + 5, &pattern(1, 1)).unwrap();
     }
-    rig.settle();
+    rig.run_until_idle();
     rig.write(WriteClass::Overwrite, 5, &pattern(2, 1)).unwrap();
     (rig, disk)
 }

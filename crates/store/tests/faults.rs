@@ -115,7 +115,7 @@ fn a_rotten_metadata_leaf_loses_its_own_blocks_only_and_heals_block_by_block() {
 fn lost_and_misdirected_writes_are_found() {
     let (mut rig, disk) = filled();
     rig.discard(0, 64).unwrap();
-    rig.settle();
+    rig.run_until_idle();
     disk.inject(Fault::nth(
         FaultTarget::Range { offset: place_of(0), len_bytes: 1 },
         0,
@@ -376,7 +376,7 @@ fn a_journaled_block_that_cannot_be_read_is_corrupt_and_the_checkpoint_goes_on()
     let options = StoreOptions { overlay_bytes: 0, ..small_options() };
     let mut rig = Rig::new(Store::open_with(rig.store.into_disk(), options).unwrap());
     rig.write(WriteClass::Overwrite, 5, &pattern(9, 1)).unwrap();
-    rig.settle();
+    rig.run_until_idle();
     let journal = FaultTarget::ReadRange { offset: layout().journal, len_bytes: 256 << 10 };
     disk.inject(Fault::every(journal, FaultAction::Fail(DiskError::Medium(5))));
     rig.checkpoint();
@@ -393,7 +393,7 @@ fn no_room_under_a_fresh_write_is_said_and_changes_nothing() {
     rig.discard(0, 100).unwrap();
     disk.inject(Fault::nth(FaultTarget::Write, 0, FaultAction::Fail(DiskError::NoSpace)));
     // The discard's own punch is not a write; the first write is the data.
-    rig.settle();
+    rig.run_until_idle();
     assert_eq!(rig.write(WriteClass::Fresh, 0, &pattern(2, 50)), Err(StoreError::NoSpace));
     assert_eq!(rig.read(0, 100), Ok(vec![0; 100 * BLOCK_BYTES]));
     assert!(!rig.store.is_poisoned());
@@ -496,7 +496,7 @@ fn a_freed_slab_waits_for_the_checkpoint_that_may_still_write_to_it() {
     let (mut rig, disk) = filled();
     (1..rig.store.slab_count()).for_each(|chunk| rig.allocate(chunk, false));
     rig.write(WriteClass::Overwrite, 5, &pattern(5, 1)).unwrap();
-    rig.settle();
+    rig.run_until_idle();
     let pages = FaultTarget::Range { offset: layout().metadata, len_bytes: 4096 };
     disk.inject(Fault::nth(pages, 0, FaultAction::Hang));
     rig.store.request_checkpoint();
@@ -630,7 +630,7 @@ fn a_scrub_writes_a_page_again_that_the_disk_lost_while_it_is_in_memory() {
     disk.inject(Fault::nth(page, 0, FaultAction::LoseWrite));
     rig.checkpoint();
     assert!(scrub(&mut rig).is_empty());
-    rig.settle();
+    rig.run_until_idle();
     assert_eq!(rig.store.health().lost_writes, 1);
     rig.checkpoint();
     assert_eq!(rig.reopen().read(5, 1), Ok(pattern(2, 1)));
@@ -729,7 +729,7 @@ fn each_promise_that_a_full_journal_has_no_room_for_is_answered() {
     }
     disk.clear_faults();
     rig.store.retry();
-    rig.settle();
+    rig.run_until_idle();
     assert!(rig.run(promise()).is_ok());
 }
 
@@ -772,16 +772,16 @@ fn a_checkpoint_that_found_no_room_is_made_by_itself_when_there_is_room() {
     rig.write(WriteClass::Overwrite, 5, &pattern(2, 1)).unwrap();
     disk.inject(Fault::every(slabs, FaultAction::Fail(DiskError::NoSpace)));
     rig.store.request_checkpoint();
-    rig.settle();
+    rig.run_until_idle();
     let held = rig.store.health();
     assert!(held.no_space > 0 && held.overlay_blocks == 1);
     // The checkpoint is tried again in vain, and comes to rest.
     rig.store.retry();
-    rig.settle();
+    rig.run_until_idle();
     assert_eq!(rig.store.health().overlay_blocks, 1);
     disk.clear_faults();
     rig.store.retry();
-    rig.settle();
+    rig.run_until_idle();
     assert_eq!(rig.store.health().overlay_blocks, 0);
     assert_eq!(rig.reopen().read(5, 1), Ok(pattern(2, 1)));
 }
@@ -814,9 +814,9 @@ fn a_lost_write_is_told_from_what_a_checkpoint_wrote_before_it_was_given_up() {
     let slabs = FaultTarget::Range { offset: layout().slabs, len_bytes: 8 << 20 };
     disk.inject(Fault::every(slabs, FaultAction::Fail(DiskError::NoSpace)));
     rig.store.request_checkpoint();
-    rig.settle();
+    rig.run_until_idle();
     rig.store.retry();
-    rig.settle();
+    rig.run_until_idle();
     disk.clear_faults();
     let mut rig = rig.reopen();
     rig.discard(10, 1).unwrap();

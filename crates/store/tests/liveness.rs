@@ -58,7 +58,7 @@ fn a_scrub_that_a_metadata_page_fails_ends_and_the_next_one_goes_on() {
     let failed = rig.run(StoreRequest::Scrub { bytes: u64::MAX });
     assert_eq!(failed.map(|_| ()), Err(StoreError::Disk(DiskError::Host(12))));
     assert!(matches!(rig.run(StoreRequest::Scrub { bytes: u64::MAX }), Ok(StoreReply::Scrubbed(_))));
-    rig.settle();
+    rig.run_until_idle();
 }
 
 /// A checkpoint that finds no space leaves pages changed in RAM, as many as the cache holds and more.
@@ -115,7 +115,7 @@ fn a_page_that_found_no_room_stays_changed_while_others_come_and_go() {
         }
         disk.clear_faults();
         disk.release_hanging();
-        rig.settle();
+        rig.run_until_idle();
         rig.store.retry();
         rig.checkpoint();
         assert_eq!(rig.read(0, 1), Ok(pattern(2, 1)));

@@ -202,7 +202,7 @@ fn a_write_that_finds_no_room_beside_its_record_is_refused_alone() {
         assert_eq!(rig.wait(full).err(), Some(StoreError::NoSpace));
         assert!(rig.wait(other).is_ok());
         assert!(!rig.store.is_poisoned());
-        rig.settle();
+        rig.run_until_idle();
         for _ in 0..2 {
             let mut after = Rig::open(disk.after_crash(&CrashChoice::lose_all()));
             assert_eq!(after.read(32, 16), Ok(zeroes(16)));
@@ -253,7 +253,7 @@ fn a_disk_from_before_the_features_takes_them_up_when_it_is_opened() {
     for operations in 1.. {
         let cut = disk.fork();
         cut.stop_at(before + operations);
-        let mut opening = store::Opening::new(cut.clone(), common::small_options());
+        let mut opening = store::StoreOpening::new(cut.clone(), common::small_options());
         let opened = (0..10_000).find_map(|_| opening.poll());
         let after = cut.after_crash(&CrashChoice::lose_all());
         let mut rig = Rig::open(after.clone());

@@ -125,7 +125,7 @@ fn single_faults() -> Found {
     disk.inject(Fault::every(slabs, FaultAction::Fail(DiskError::NoSpace)));
     rig.store.request_checkpoint();
     for _ in 0..2 {
-        rig.settle();
+        rig.run_until_idle();
         rig.store.retry();
     }
     disk.clear_faults();
@@ -172,7 +172,7 @@ fn late_effects() -> Found {
     (0..20).for_each(|_| rig.poll());
     disk.release_hanging();
     rig.wait(fresh).map_err(|error| error.to_string())?;
-    rig.settle();
+    rig.run_until_idle();
     expect("an old block fell on a new one", rig.read(0, 64) == Ok(pattern(3, 64)))?;
 
     let (mut rig, disk) = filled();
@@ -181,7 +181,7 @@ fn late_effects() -> Found {
     rig.allocate(1, false);
     rig.write(WriteClass::Fresh, 256, &pattern(4, 256)).unwrap();
     disk.release_hanging();
-    rig.settle();
+    rig.run_until_idle();
     expect("a slab was reused too early", rig.read(256, 256) == Ok(pattern(4, 256)))
 }
 

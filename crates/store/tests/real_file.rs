@@ -23,7 +23,7 @@ fn a_file_is_formatted_written_reopened_and_inspected() {
     rig.write(WriteClass::Fresh, 0, &pattern(1, 100)).unwrap();
     rig.write(WriteClass::Overwrite, 7, &pattern(2, 3)).unwrap();
     rig.discard(50, 50).unwrap();
-    rig.settle();
+    rig.run_until_idle();
     drop(rig);
     let found = inspect(open(true)).unwrap();
     assert!(found.problems.is_empty(), "{found}");

@@ -194,7 +194,7 @@ fn a_promise_is_answered_after_every_write_admitted_before_it() {
     let promise = rig.submit(StoreRequest::Promise { volume: VOLUME, epoch: Epoch(4) });
     rig.wait(promise).unwrap();
     let seen = [rig.read(0, 1), rig.read(256, 1), rig.read(20, 1)];
-    rig.settle();
+    rig.run_until_idle();
     for (token, before) in writes.into_iter().zip(&seen) {
         match rig.answers.remove(&token).expect("each write is answered") {
             Ok(_) => {}

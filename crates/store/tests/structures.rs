@@ -118,10 +118,10 @@ fn an_opening_counts_a_damaged_page_and_writes_it_again() {
         let mut rig = rig.reopen();
         assert_eq!(counted(&rig), damage.counted(1), "{damage:?} of {what}");
         is_whole(&mut rig);
-        rig.settle();
+        rig.run_until_idle();
         assert_eq!((disk.unreadable_blocks(), counted(&rig)), (0, damage.counted(1)), "{damage:?} of {what}");
         let mut rig = rig.reopen();
-        rig.settle();
+        rig.run_until_idle();
         assert_eq!(counted(&rig), (0, 0, 0), "{damage:?} of {what} was not written again");
         if let Some(twin) = twin {
             damage.strike(&disk, twin);
@@ -144,7 +144,7 @@ fn a_scrub_counts_a_damaged_page_once_and_has_it_written_again() {
             damage.strike(&disk, offset);
             assert!(scrub(&mut rig).is_empty());
             assert_eq!(counted(&rig), damage.counted(round), "{damage:?} of {what}");
-            rig.settle();
+            rig.run_until_idle();
             assert!(scrub(&mut rig).is_empty());
             assert_eq!(counted(&rig), damage.counted(round), "{damage:?} of {what} counts twice");
             assert_eq!(disk.unreadable_blocks(), 0);
@@ -177,7 +177,7 @@ fn a_scrub_finds_what_is_intact_and_not_what_was_written_last() {
         }
         disk.clear_faults();
         scrub(&mut rig);
-        rig.settle();
+        rig.run_until_idle();
         scrub(&mut rig);
         assert!(counted(&rig).0 <= 1);
         disk.rot(if offset == layout().tables[1] { layout().tables[0] } else { END }, PAGE);
@@ -192,7 +192,7 @@ fn a_scrub_finds_rotten_records_behind_an_intact_header() {
         disk.rot(offset + 2 * PAGE, 512);
         scrub(&mut rig);
         assert_eq!(counted(&rig), (1, 1, 0));
-        rig.settle();
+        rig.run_until_idle();
         let slot = offset % END;
         assert!(disk.peek(slot, 16 << 10) == disk.peek(END + slot, 16 << 10), "they are written again");
         let mut rig = rig.reopen();
@@ -226,7 +226,7 @@ fn a_scrub_finds_damaged_batches_while_all_of_it_is_in_ram() {
         damage.strike(&disk, headers[4] + PAGE);
         assert!(scrub(&mut rig).is_empty());
         assert_eq!(counted(&rig), damage.counted(2));
-        rig.settle();
+        rig.run_until_idle();
         assert_eq!(rig.store.health().journal_used_bytes, 0, "a checkpoint passes them");
         scrub(&mut rig);
         assert_eq!((counted(&rig), disk.unreadable_blocks()), (damage.counted(2), 0));
@@ -245,7 +245,7 @@ fn a_journaled_block_that_is_nowhere_else_is_a_corrupt_block() {
         damage.strike(&disk, headers[4] + PAGE);
         assert_eq!(scrub(&mut rig), [4]);
         assert_eq!(counted(&rig), (0, 1, damage.counted(1).2));
-        rig.settle();
+        rig.run_until_idle();
         assert!(rig.read(4, 1).is_err());
         rig.write(WriteClass::Overwrite, 4, &pattern(17, 1)).unwrap();
         rig.checkpoint();
@@ -262,7 +262,7 @@ fn an_opening_counts_journaled_blocks_that_are_damaged() {
         let mut rig = rig.reopen();
         assert_eq!(counted(&rig), damage.counted(1));
         assert!(rig.read(4, 1).is_err());
-        rig.settle();
+        rig.run_until_idle();
         assert_eq!(disk.unreadable_blocks(), 0, "a checkpoint has passed it, and had it written again");
         assert_eq!(counted(&rig.reopen()), (0, 0, 0));
     }
@@ -276,9 +276,9 @@ fn a_block_of_the_journal_that_no_batch_needs_counts_once_and_is_written_again()
     disk.make_unreadable(headers[5] + 4 * PAGE, PAGE);
     let mut rig = rig.reopen();
     assert_eq!((counted(&rig), disk.unreadable_blocks()), ((1, 1, 1), 0));
-    rig.settle();
+    rig.run_until_idle();
     let mut rig = rig.reopen();
-    rig.settle();
+    rig.run_until_idle();
     assert_eq!(counted(&rig), (0, 0, 0));
     is_whole_but(&mut rig, 6);
 }
@@ -342,7 +342,7 @@ fn a_poisoned_store_is_left_alone() {
     let before = disk.peek(0, 16 << 20);
     disk.rot(0, PAGE);
     scrub(&mut rig);
-    rig.settle();
+    rig.run_until_idle();
     assert_eq!(counted(&rig).0, 1);
     assert_eq!(disk.peek(1 << 20, 15 << 20), before[1 << 20..]);
 }
@@ -437,7 +437,7 @@ fn a_busy_store_is_scrubbed_without_a_false_alarm() {
             }
             (0..seed + 1).for_each(|_| rig.poll());
         }
-        rig.settle();
+        rig.run_until_idle();
         assert_eq!(counted(&rig), (0, 0, 0), "seed {seed}");
         assert_eq!(rig.read(0, 1).map(|bytes| bytes.len()), Ok(BLOCK_BYTES));
         let read = StoreRequest::Read { volume: VOLUME, lba: Lba(0), blocks: 1 };
@@ -471,7 +471,7 @@ fn what_is_being_written_is_not_judged() {
         for scrub in scrubs {
             assert!(rig.wait(scrub).is_ok());
         }
-        rig.settle();
+        rig.run_until_idle();
         assert_eq!(counted(&rig), (0, 0, 0), "at {offset}");
         assert!(scrub(&mut rig).is_empty());
         assert_eq!(counted(&rig), (0, 0, 0), "at {offset}");

@@ -58,7 +58,7 @@ impl World {
         let mut server = Server::new(config, People::default(), seeded_random(), now, WALL);
         server.add_volume(VOLUME, service);
         let mut world = Self { server, now, opened: 0 };
-        world.settle();
+        world.run_until_idle();
         world
     }
 
@@ -73,7 +73,7 @@ impl World {
 
     pub fn disconnect(&mut self, connection: ConnectionId) {
         self.server.connection_closed(connection, self.now);
-        self.settle();
+        self.run_until_idle();
     }
 
     /// Tells whether the transport would take a message of this size.
@@ -97,7 +97,7 @@ impl World {
         worked || self.server.next_timeout().is_some_and(|at| at <= self.now)
     }
 
-    pub fn settle(&mut self) {
+    pub fn run_until_idle(&mut self) {
         for _ in 0..TURNS_MAX {
             if !self.turn() {
                 return;
@@ -109,14 +109,14 @@ impl World {
     pub fn deliver(&mut self, connection: ConnectionId, message: &[u8]) {
         if self.takes(connection, message.len()) {
             self.server.handle_message(connection, Buf::from(message), self.now);
-            self.settle();
+            self.run_until_idle();
         }
     }
 
     pub fn wait(&mut self, time: Duration) {
         self.now = self.now.after(time);
         self.server.handle_timeout(self.now);
-        self.settle();
+        self.run_until_idle();
     }
 
     /// The next message for the client, as it would be on the wire.

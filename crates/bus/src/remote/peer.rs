@@ -16,7 +16,7 @@ use smb_client::{
     Request as SmbRequest, Signing, Token,
 };
 use smb_transport::client::{Link, LinkError, Way};
-use space::message::{Operation, Priority};
+use space::message::{Priority, ReplicaOperation};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::SystemTime;
@@ -271,7 +271,7 @@ impl PeerLink {
             self.counters.unreachable += 1;
             return answers.push(queued.port, unreachable(queued.disk, &queued.request));
         };
-        let opens = matches!(queued.request.operation, Operation::Open { .. });
+        let opens = matches!(queued.request.operation, ReplicaOperation::Open { .. });
         if opens || ready.queue.admits(&queued.load(), elsewhere) {
             ready.send(queued, false, &self.options, &mut self.counters, now, answers);
         } else {

@@ -37,7 +37,7 @@
 //! by the work of coordinators: clients' requests, and a few regions of each volume in the background.
 
 use super::PortId;
-use space::message::{Operation, Priority, Request, Waiting};
+use space::message::{Priority, ReplicaOperation, Request, Waiting};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use types::{BLOCK_BYTES, DiskId, Monotonic};
@@ -99,11 +99,11 @@ pub struct Queued {
 impl Queued {
     pub fn load(&self) -> Load {
         let (payload_bytes, incoming_bytes) = match &self.request.operation {
-            Operation::Read { blocks, .. } => {
+            ReplicaOperation::Read { blocks, .. } => {
                 let bytes = u64::from(*blocks) * BLOCK_BYTES as u64;
                 (bytes, bytes)
             }
-            Operation::Write { data, .. } => (data.len() as u64, 0),
+            ReplicaOperation::Write { data, .. } => (data.len() as u64, 0),
             _ => (0, 0),
         };
         let (disk, priority) = (self.disk, self.request.priority);
@@ -113,7 +113,7 @@ impl Queued {
     /// Whether a client waits for it to be read.
     pub fn is_client_read(&self) -> bool {
         let Request { priority, operation, .. } = &self.request;
-        *priority == Priority::Client && matches!(operation, Operation::Read { .. })
+        *priority == Priority::Client && matches!(operation, ReplicaOperation::Read { .. })
     }
 
     /// The notice to the request's coordinator.
@@ -430,7 +430,7 @@ mod tests {
             id: RequestId(id),
             epoch: Epoch(1),
             priority,
-            operation: Operation::Read { lba: Lba(0), blocks },
+            operation: ReplicaOperation::Read { lba: Lba(0), blocks },
         };
         Queued { port: PortId(0), disk: DiskId::from_bytes([disk; 16]), request, asked_at: at(milliseconds) }
     }
@@ -598,7 +598,7 @@ mod tests {
         queue.left(&first.load(), at(0));
         assert!(queue.next(WINDOWS.incoming_bytes).is_none());
         let mut promise = ask(Priority::Client, 2, 0, 9, 5);
-        promise.request.operation = Operation::Promise;
+        promise.request.operation = ReplicaOperation::Promise;
         queue.push(promise, at(5));
         assert_eq!(queue.next(WINDOWS.incoming_bytes).map(|queued| queued.request.id.0), Some(9));
         assert!(queue.next(0).is_some());

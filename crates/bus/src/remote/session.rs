@@ -12,7 +12,7 @@ use smb::wire::{
     WRITE_FLAG_WRITE_THROUGH, fsctl,
 };
 use smb_client::{ClientError, Leftovers, Reply, Request as SmbRequest, Token};
-use space::message::{Answer, BusError, Operation, Request, RequestId, Response, SessionId, Waiting};
+use space::message::{Answer, BusError, ReplicaOperation, Request, RequestId, Response, SessionId, Waiting};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use store::api::StoreError;
@@ -167,13 +167,13 @@ pub(super) fn create(tree: u32, name: &str, contexts: &[u8]) -> SmbRequest {
 }
 
 /// The SMB2 request that carries an operation on an open session; `None`: the operation is none that a store takes.
-fn request_of(tree: u32, file: FileId, epoch: Epoch, operation: &Operation) -> Option<SmbRequest> {
+fn request_of(tree: u32, file: FileId, epoch: Epoch, operation: &ReplicaOperation) -> Option<SmbRequest> {
     let offset = |lba: &Lba| lba.0.checked_mul(BLOCK_BYTES as u64);
     Some(match operation {
-        Operation::Read { lba, blocks } => {
+        ReplicaOperation::Read { lba, blocks } => {
             SmbRequest::read(tree, file, offset(lba)?, wire::read_bytes(*blocks)?)
         }
-        Operation::Write { lba, class, data, checksums, number } => {
+        ReplicaOperation::Write { lba, class, data, checksums, number } => {
             let payload = wire::put_write(epoch, *number, *class, data, checksums)?;
             SmbRequest::write(tree, file, offset(lba)?, payload, WRITE_FLAG_WRITE_THROUGH)
         }
@@ -223,7 +223,7 @@ impl Sessions {
             bytes: load.bytes(),
             left_with: None,
         };
-        if let Operation::Open { least, settled } = operation {
+        if let ReplicaOperation::Open { least, settled } = operation {
             self.end_loads(queue, |asked| asked.disk == disk && asked.volume == volume);
             queue.left(&load, now);
             let mut contexts = CreateContextWriter::default();
@@ -241,10 +241,10 @@ impl Sessions {
             return Turned::Answer(asked.respond(Err(BusError::NoSession)));
         };
         asked.kind = match &operation {
-            Operation::Read { blocks, .. } => Kind::Read { blocks: *blocks },
-            Operation::Write { .. } => Kind::Written { bytes: 0 },
-            Operation::Chunks => Kind::Chunks,
-            Operation::Regions { .. } => Kind::Regions,
+            ReplicaOperation::Read { blocks, .. } => Kind::Read { blocks: *blocks },
+            ReplicaOperation::Write { .. } => Kind::Written { bytes: 0 },
+            ReplicaOperation::Chunks => Kind::Chunks,
+            ReplicaOperation::Regions { .. } => Kind::Regions,
             _ => Kind::Done,
         };
         let Some(request) = request_of(self.tree, file, epoch, &operation) else {

@@ -2,7 +2,7 @@
 
 use super::{BLOCKS_MAX, CHECKSUM_BYTES, Malformed, READ_BLOCK_BYTES, only, wire_struct};
 use smb::wire::{Put, U32, U64, fsctl};
-use space::message::{Operation, SessionId};
+use space::message::{ReplicaOperation, SessionId};
 use store::api::{Checksums, WriteClass};
 use sys::{Buf, Payload};
 use types::{BLOCK_BYTES, ChangeNumber, ChunkIndex, Epoch, Lba, VolumeId};
@@ -11,7 +11,7 @@ use types::{BLOCK_BYTES, ChangeNumber, ChunkIndex, Epoch, Lba, VolumeId};
 const VERSION: u32 = 2;
 
 wire_struct! {
-    /// Data of the create context with which a session begins: [`Operation::Open`].
+    /// Data of the create context with which a session begins: [`ReplicaOperation::Open`].
     SessionRequest {
         /// Version of these forms; another one than this program's is refused.
         version: U32,
@@ -43,9 +43,9 @@ impl SessionRequest {
     pub fn session(&self) -> SessionId {
         SessionId(self.session.get())
     }
-    /// Returns the operation that the disk carries out: always [`Operation::Open`].
-    pub fn operation(&self) -> Operation {
-        Operation::Open { least: Epoch(self.least.get()), settled: Epoch(self.settled.get()) }
+    /// Returns the operation that the disk carries out: always [`ReplicaOperation::Open`].
+    pub fn operation(&self) -> ReplicaOperation {
+        ReplicaOperation::Open { least: Epoch(self.least.get()), settled: Epoch(self.settled.get()) }
     }
 }
 
@@ -244,31 +244,33 @@ wire_struct! {
 const LIST_BYTES_MAX: u32 = 8 << 20;
 
 /// The FSCTL of an operation, its input, and most bytes of its answer; `None`: another request carries it.
-pub fn control_of(epoch: Epoch, operation: &Operation) -> Option<(u32, Vec<u8>, u32)> {
+pub fn control_of(epoch: Epoch, operation: &ReplicaOperation) -> Option<(u32, Vec<u8>, u32)> {
     let mut control = Control { epoch: U64::new(epoch.0), ..Control::default() };
     let (code, answer_bytes) = match operation {
-        Operation::Open { .. } | Operation::Read { .. } | Operation::Write { .. } => return None,
-        Operation::Promise => (fsctl::BUS_PROMISE, 0),
-        Operation::Chunks => (fsctl::BUS_CHUNKS, LIST_BYTES_MAX),
-        Operation::Allocate { chunk, append } => {
+        ReplicaOperation::Open { .. } | ReplicaOperation::Read { .. } | ReplicaOperation::Write { .. } => {
+            return None;
+        }
+        ReplicaOperation::Promise => (fsctl::BUS_PROMISE, 0),
+        ReplicaOperation::Chunks => (fsctl::BUS_CHUNKS, LIST_BYTES_MAX),
+        ReplicaOperation::Allocate { chunk, append } => {
             (control.chunk, control.flags) = (U32::new(chunk.0), U32::new((*append).into()));
             (fsctl::BUS_ALLOCATE, 0)
         }
-        Operation::Free { chunk } => {
+        ReplicaOperation::Free { chunk } => {
             control.chunk = U32::new(chunk.0);
             (fsctl::BUS_FREE, 0)
         }
-        Operation::Discard { lba, blocks, number } => {
+        ReplicaOperation::Discard { lba, blocks, number } => {
             (control.lba, control.blocks) = (U64::new(lba.0), U32::new(*blocks));
             control.number = U32::new(number.0);
             (fsctl::BUS_DISCARD, 0)
         }
-        Operation::MarkLost { lba, blocks, number } => {
+        ReplicaOperation::MarkLost { lba, blocks, number } => {
             (control.lba, control.blocks) = (U64::new(lba.0), U32::new(*blocks));
             control.number = U32::new(number.0);
             (fsctl::BUS_MARK_LOST, 0)
         }
-        Operation::Regions { chunk } => {
+        ReplicaOperation::Regions { chunk } => {
             control.chunk = U32::new(chunk.0);
             // A region is 1 MiB of a slab: space for those of a slab of 64 GiB.
             (fsctl::BUS_REGIONS, 1 << 20)
@@ -283,25 +285,25 @@ pub fn control_of(epoch: Epoch, operation: &Operation) -> Option<(u32, Vec<u8>, 
 ///
 /// # Errors
 /// [`Malformed`].
-pub fn parse_control(code: u32, input: &[u8]) -> Result<(Epoch, Operation), Malformed> {
+pub fn parse_control(code: u32, input: &[u8]) -> Result<(Epoch, ReplicaOperation), Malformed> {
     let control: &Control = only(input)?;
     let chunk = ChunkIndex(control.chunk.get());
     let (lba, blocks) = (Lba(control.lba.get()), control.blocks.get());
     let number = ChangeNumber(control.number.get());
     let operation = match code {
-        fsctl::BUS_PROMISE => Operation::Promise,
-        fsctl::BUS_CHUNKS => Operation::Chunks,
+        fsctl::BUS_PROMISE => ReplicaOperation::Promise,
+        fsctl::BUS_CHUNKS => ReplicaOperation::Chunks,
         fsctl::BUS_ALLOCATE => match control.flags.get() {
-            flags @ (0 | 1) => Operation::Allocate { chunk, append: flags == 1 },
+            flags @ (0 | 1) => ReplicaOperation::Allocate { chunk, append: flags == 1 },
             _ => return Err(Malformed("a flag that there is not")),
         },
-        fsctl::BUS_FREE => Operation::Free { chunk },
-        fsctl::BUS_DISCARD => Operation::Discard { lba, blocks, number },
-        fsctl::BUS_MARK_LOST => Operation::MarkLost { lba, blocks, number },
-        fsctl::BUS_REGIONS => Operation::Regions { chunk },
+        fsctl::BUS_FREE => ReplicaOperation::Free { chunk },
+        fsctl::BUS_DISCARD => ReplicaOperation::Discard { lba, blocks, number },
+        fsctl::BUS_MARK_LOST => ReplicaOperation::MarkLost { lba, blocks, number },
+        fsctl::BUS_REGIONS => ReplicaOperation::Regions { chunk },
         _ => return Err(Malformed("an FSCTL that there is not")),
     };
-    let has_range = matches!(operation, Operation::Discard { .. } | Operation::MarkLost { .. });
+    let has_range = matches!(operation, ReplicaOperation::Discard { .. } | ReplicaOperation::MarkLost { .. });
     if has_range && (blocks == 0 || lba.0.checked_add(blocks.into()).is_none()) {
         return Err(Malformed("a range without a block, or beyond all addresses"));
     }

@@ -2,7 +2,7 @@ use super::*;
 use disk::DiskError;
 use proptest::prelude::*;
 use space::local::nodes::{DiskPace, DiskReport};
-use space::message::{BusError, Operation, SessionId};
+use space::message::{BusError, ReplicaOperation, SessionId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use store::api::{ChunkEntry, Regions, StoreError, WriteClass};
@@ -22,7 +22,7 @@ fn a_session_is_read_as_it_was_written() {
     let bytes = put_session(VOLUME, Epoch(5), SessionId(6), Epoch(4), Epoch(3));
     let read = parse_session(&bytes).unwrap();
     assert_eq!((read.volume(), read.epoch(), read.session()), (VOLUME, Epoch(5), SessionId(6)));
-    assert!(matches!(read.operation(), Operation::Open { least: Epoch(4), settled: Epoch(3) }));
+    assert!(matches!(read.operation(), ReplicaOperation::Open { least: Epoch(4), settled: Epoch(3) }));
     assert_eq!(parse_opened(&put_opened(Epoch(9), true)), Ok((Epoch(9), true)));
 }
 
@@ -88,14 +88,14 @@ fn a_read_and_its_answer_agree_about_their_length() {
 #[test]
 fn every_other_operation_is_read_as_it_was_written() {
     let operations = [
-        Operation::Promise,
-        Operation::Chunks,
-        Operation::Allocate { chunk: ChunkIndex(3), append: true },
-        Operation::Allocate { chunk: ChunkIndex(4), append: false },
-        Operation::Free { chunk: ChunkIndex(5) },
-        Operation::Discard { lba: Lba(1 << 40), blocks: 65536, number: ChangeNumber(u32::MAX) },
-        Operation::MarkLost { lba: Lba(9), blocks: 1, number: ChangeNumber(5) },
-        Operation::Regions { chunk: ChunkIndex(u32::MAX) },
+        ReplicaOperation::Promise,
+        ReplicaOperation::Chunks,
+        ReplicaOperation::Allocate { chunk: ChunkIndex(3), append: true },
+        ReplicaOperation::Allocate { chunk: ChunkIndex(4), append: false },
+        ReplicaOperation::Free { chunk: ChunkIndex(5) },
+        ReplicaOperation::Discard { lba: Lba(1 << 40), blocks: 65536, number: ChangeNumber(u32::MAX) },
+        ReplicaOperation::MarkLost { lba: Lba(9), blocks: 1, number: ChangeNumber(5) },
+        ReplicaOperation::Regions { chunk: ChunkIndex(u32::MAX) },
     ];
     for operation in operations {
         let (code, input, _) = control_of(Epoch(77), &operation).unwrap();

@@ -201,7 +201,7 @@ fn a_stranger_to_a_session_gets_no_channel_of_it() {
 #[test]
 fn malformed_requests_are_refused_and_change_nothing() {
     let mut world = World::new(2, Carried::Tcp);
-    world.settle(0);
+    world.reach_peers(0);
     world.open(0, disk(2), 1, 5).unwrap();
     let trust = world.certificates.trust(NodeId(1));
     let mut node = Raw::as_node(&mut world, trust, None).ok().unwrap();
@@ -252,8 +252,8 @@ fn malformed_requests_are_refused_and_change_nothing() {
         assert!(reply.status().is_error(), "{command:?} {}", reply.status());
     }
     // The others' session remains, and this one as well.
-    assert!(world.call(0, disk(2), 1, 5, space::message::Operation::Promise).is_ok());
-    let input = bus::wire::control_of(types::Epoch(2), &space::message::Operation::Promise).unwrap().1;
+    assert!(world.call(0, disk(2), 1, 5, space::message::ReplicaOperation::Promise).is_ok());
+    let input = bus::wire::control_of(types::Epoch(2), &space::message::ReplicaOperation::Promise).unwrap().1;
     let reply = node.call(&mut world, Request::fsctl(tree, file, fsctl::BUS_PROMISE, &input, 0));
     assert_eq!(reply.status(), NtStatus::SUCCESS);
 }

@@ -7,7 +7,7 @@ use bus::{BusEvent, ChannelStatus, Peer, PeerState, RemoteOptions};
 use records::Resiliency;
 use space::api::{SpaceCompletion, SpaceRequest, VirtualDisk};
 use space::fake_store::FakeFault;
-use space::message::{Answer, BusError, Operation, Response, Transport, Waiting};
+use space::message::{Answer, BusError, ReplicaOperation, Response, Transport, Waiting};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ fn doubled(carried: Carried) -> World {
 
 fn begin(world: &mut World) {
     world.open(0, disk(2), 1, 5).unwrap();
-    let allocate = Operation::Allocate { chunk: ChunkIndex(0), append: false };
+    let allocate = ReplicaOperation::Allocate { chunk: ChunkIndex(0), append: false };
     world.call(0, disk(2), 1, 5, allocate).unwrap();
     for at in 0..SLAB / LARGE {
         world.call(0, disk(2), 1, 5, write(u64::from(at * LARGE), LARGE as usize, 1)).unwrap();
@@ -54,7 +54,7 @@ fn traffic_goes_by_all_channels(carried: Carried) {
     for at in 0..32 {
         let lba = u64::from(at % 4 * LARGE);
         world.send(0, disk(2), 1, 5, write(lba, LARGE as usize, at as u8));
-        world.send(0, disk(2), 1, 5, Operation::Read { lba: Lba(lba), blocks: LARGE });
+        world.send(0, disk(2), 1, 5, ReplicaOperation::Read { lba: Lba(lba), blocks: LARGE });
     }
     let answers = world.answers(64);
     assert!(answers.iter().all(|answer| answer.result.is_ok()));
@@ -66,7 +66,7 @@ fn traffic_goes_by_all_channels(carried: Carried) {
     // Small ones that are alone keep to one channel.
     let before = channels(&world);
     for _ in 0..10 {
-        world.call(0, disk(2), 1, 5, Operation::Read { lba: Lba(0), blocks: 1 }).unwrap();
+        world.call(0, disk(2), 1, 5, ReplicaOperation::Read { lba: Lba(0), blocks: 1 }).unwrap();
     }
     let after = channels(&world);
     assert_eq!((after[0].requests - before[0].requests, after[1].requests - before[1].requests), (10, 0));
@@ -94,7 +94,7 @@ fn as_many_channels_as_are_wanted_go_to_one_address() {
     world.until_channels(0, 3);
     begin(&mut world);
     let mut one = World::with_options(2, Carried::Tcp, |options| options.channels = Some(1));
-    one.settle(0);
+    one.reach_peers(0);
     one.pass(Duration::from_millis(50));
     assert_eq!(channels(&one).len(), 1);
 }
@@ -107,7 +107,7 @@ fn small_requests_keep_to_the_first_address_also_after_its_channel_was_lost() {
     world.until_channels(0, 2);
     let before = channels(&world);
     for _ in 0..20 {
-        world.call(0, disk(2), 1, 5, Operation::Read { lba: Lba(0), blocks: 1 }).unwrap();
+        world.call(0, disk(2), 1, 5, ReplicaOperation::Read { lba: Lba(0), blocks: 1 }).unwrap();
     }
     let more = |at: usize| channels(&world)[at].requests - before[at].requests;
     assert!(more(0) >= 20 && more(1) == 0, "{} and {}", more(0), more(1));
@@ -118,14 +118,14 @@ fn lose_one_channel(carried: Carried) {
     world.add_disk(1, disk(21));
     world.until_channels(0, 2);
     world.open(0, disk(21), 1, 5).unwrap();
-    let allocate = Operation::Allocate { chunk: ChunkIndex(0), append: false };
+    let allocate = ReplicaOperation::Allocate { chunk: ChunkIndex(0), append: false };
     world.call(0, disk(21), 1, 5, allocate).unwrap();
     world.nodes[0].events.clear();
     world.nodes[1].stores[&disk(2)].set_fault(FakeFault::Hang);
     world.nodes[1].stores[&disk(21)].set_fault(FakeFault::Hang);
     // Reads of one disk, and writes of the other, by both channels.
     let reads: Vec<_> = (0..8)
-        .map(|_| world.send(0, disk(2), 1, 5, Operation::Read { lba: Lba(0), blocks: LARGE / 4 }))
+        .map(|_| world.send(0, disk(2), 1, 5, ReplicaOperation::Read { lba: Lba(0), blocks: LARGE / 4 }))
         .collect();
     let writes: Vec<_> = (0..8).map(|at| world.send(0, disk(21), 1, 5, write(at * 64, 64, 7))).collect();
     world.pass(Duration::from_millis(50));
@@ -142,7 +142,7 @@ fn lose_one_channel(carried: Carried) {
     world.nodes[0].port.poll_waiting(&mut waiting);
     let leaves_anew = |waiting: &Waiting| waiting.disk == disk(2) && waiting.has_left;
     assert!(waiting.iter().any(leaves_anew), "the disk's time begins anew: {waiting:?}");
-    assert_eq!(world.call(0, disk(21), 1, 5, Operation::Promise).unwrap_err(), BusError::NoSession);
+    assert_eq!(world.call(0, disk(21), 1, 5, ReplicaOperation::Promise).unwrap_err(), BusError::NoSession);
     for store in world.nodes[1].stores.values() {
         store.set_fault(FakeFault::None);
     }
@@ -150,7 +150,7 @@ fn lose_one_channel(carried: Carried) {
     rest.retain(|answer| answer.from == disk(2));
     assert_eq!(rest.len(), reads.len());
     assert!(rest.iter().all(|answer| matches!(answer.result, Ok(Answer::Data { .. }))), "{rest:?}");
-    world.call(0, disk(2), 1, 5, Operation::Promise).unwrap();
+    world.call(0, disk(2), 1, 5, ReplicaOperation::Promise).unwrap();
     world.open(0, disk(21), 2, 5).unwrap();
     assert!(!has_lost_its_peer(&world));
     world.until_channels(0, 2);
@@ -269,8 +269,9 @@ fn when_all_channels_are_lost_the_peer_is() {
     let mut world = doubled(Carried::Tcp);
     world.nodes[0].events.clear();
     world.nodes[1].stores[&disk(2)].set_fault(FakeFault::Hang);
-    let reads: Vec<_> =
-        (0..8).map(|_| world.send(0, disk(2), 1, 5, Operation::Read { lba: Lba(0), blocks: 64 })).collect();
+    let reads: Vec<_> = (0..8)
+        .map(|_| world.send(0, disk(2), 1, 5, ReplicaOperation::Read { lba: Lba(0), blocks: 64 }))
+        .collect();
     world.pass(Duration::from_millis(20));
     let start = Instant::now();
     world.nodes[0].remote.kill(NodeId(2));
@@ -278,7 +279,7 @@ fn when_all_channels_are_lost_the_peer_is() {
     assert!(answers.iter().all(|answer| matches!(answer.result, Err(BusError::Unreachable))));
     assert!(start.elapsed() < Duration::from_secs(1), "after {:?}", start.elapsed());
     world.until("it is told", |world| has_lost_its_peer(world));
-    world.settle(0);
+    world.reach_peers(0);
     world.until_channels(0, 2);
 }
 
@@ -300,7 +301,7 @@ fn a_channel_that_waits_for_disks_that_hang_alone_is_not_taken_for_dead() {
     let mut world = soon_noticed();
     world.nodes[1].stores[&disk(2)].set_fault(FakeFault::Hang);
     for _ in 0..8 {
-        world.send(0, disk(2), 1, 5, Operation::Read { lba: Lba(0), blocks: LARGE });
+        world.send(0, disk(2), 1, 5, ReplicaOperation::Read { lba: Lba(0), blocks: LARGE });
     }
     world.pass(Duration::from_millis(20));
     assert!(channels(&world).iter().all(|channel| channel.in_flight_bytes > 0));
@@ -316,12 +317,12 @@ fn a_peer_that_is_silent_on_all_channels_is_given_up_as_soon_as_on_one() {
     let mut world = soon_noticed();
     let silent = world.nodes[1].serving.take();
     let start = Instant::now();
-    let asked = world.send(0, disk(2), 1, 5, Operation::Promise);
+    let asked = world.send(0, disk(2), 1, 5, ReplicaOperation::Promise);
     assert_eq!(world.answer(0, asked).unwrap_err(), BusError::Unreachable);
     world.until("the peer is lost", |world| has_lost_its_peer(world));
     assert!(start.elapsed() < SILENCE * 15 / 8, "after {:?}", start.elapsed());
     world.nodes[1].serving = silent;
-    world.settle(0);
+    world.reach_peers(0);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::operations::write;
 use crate::world::{Carried, World, disk, peer_at};
 use bus::{BusEvent, PeerState};
 use space::fake_store::FakeFault;
-use space::message::{BusError, Operation, Response, Transport};
+use space::message::{BusError, ReplicaOperation, Response, Transport};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use types::{ChunkIndex, NodeId};
 
 fn lose_connection(carried: Carried) {
     let mut world = World::new(2, carried);
-    world.settle(0);
+    world.reach_peers(0);
     world.open(0, disk(2), 1, 5).unwrap();
-    world.call(0, disk(2), 1, 5, Operation::Allocate { chunk: ChunkIndex(0), append: false }).unwrap();
+    world.call(0, disk(2), 1, 5, ReplicaOperation::Allocate { chunk: ChunkIndex(0), append: false }).unwrap();
     // Requests that are on their way are answered when the connection is lost, and none twice.
     world.nodes[1].stores[&disk(2)].set_fault(FakeFault::Hang);
     let ids: Vec<_> = (0..50).map(|at| world.send(0, disk(2), 1, 5, write(at, 1, 7))).collect();
@@ -31,8 +31,8 @@ fn lose_connection(carried: Carried) {
     assert!(answers.iter().all(|answer| matches!(answer.result, Err(BusError::Unreachable))));
     assert!(world.nodes[0].events.iter().any(|event| matches!(event, BusEvent::PeerLost { .. })));
     // The connection comes back by itself; the old session is over on this end.
-    world.settle(0);
-    assert_eq!(world.call(0, disk(2), 1, 5, Operation::Promise).unwrap_err(), BusError::NoSession);
+    world.reach_peers(0);
+    assert_eq!(world.call(0, disk(2), 1, 5, ReplicaOperation::Promise).unwrap_err(), BusError::NoSession);
     world.nodes[1].stores[&disk(2)].set_fault(FakeFault::None);
     assert!(world.open(0, disk(2), 2, 5).is_ok());
     world.until("the server has forgotten the old session", |world| {
@@ -54,15 +54,15 @@ fn a_lost_connection_of_smb_direct_does_so_too() {
 #[test]
 fn a_node_that_dies_is_unreachable_at_once_and_found_again_where_it_comes_back() {
     let mut world = World::new(2, Carried::Tcp);
-    world.settle(0);
+    world.reach_peers(0);
     world.open(0, disk(2), 1, 5).unwrap();
     world.kill(1);
     let start = Instant::now();
     world.until("the loss is noticed", |world| world.state(0, 2) != PeerState::Ready);
     assert!(start.elapsed() < Duration::from_secs(1), "a reset connection is noticed at once");
-    assert_eq!(world.call(0, disk(2), 1, 5, Operation::Promise).unwrap_err(), BusError::Unreachable);
+    assert_eq!(world.call(0, disk(2), 1, 5, ReplicaOperation::Promise).unwrap_err(), BusError::Unreachable);
     world.restart(1);
-    world.settle(0);
+    world.reach_peers(0);
     assert!(world.open(0, disk(2), 2, 5).is_ok());
 }
 
@@ -70,15 +70,15 @@ fn a_node_that_dies_is_unreachable_at_once_and_found_again_where_it_comes_back()
 fn a_silent_peer_is_given_up_in_bounded_time() {
     let mut world =
         World::with_options(2, Carried::Tcp, |options| options.silence = Duration::from_millis(300));
-    world.settle(0);
+    world.reach_peers(0);
     world.open(0, disk(2), 1, 5).unwrap();
     let silent = world.nodes[1].serving.take();
     let start = Instant::now();
-    let asked = world.send(0, disk(2), 1, 5, Operation::Promise);
+    let asked = world.send(0, disk(2), 1, 5, ReplicaOperation::Promise);
     assert_eq!(world.answer(0, asked).unwrap_err(), BusError::Unreachable);
     assert!(start.elapsed() < Duration::from_secs(2), "after {:?}", start.elapsed());
     world.nodes[1].serving = silent;
-    world.settle(0);
+    world.reach_peers(0);
 }
 
 /// Leads to `target`; once `loses_large` is set, nothing more comes back behind a large answer, as TCP delivers nothing behind a packet that is lost.
@@ -119,7 +119,7 @@ fn a_peer_whose_large_answers_are_lost_is_given_up_although_nothing_large_is_ask
     let loses_large = Arc::new(AtomicBool::new(false));
     let address = narrow_way_to(world.nodes[1].serving.as_ref().unwrap().address, loses_large.clone());
     world.nodes[0].remote.set_peers(vec![peer_at(2, address)]);
-    world.settle(0);
+    world.reach_peers(0);
     let connections = world.nodes[0].remote.peers()[0].counters.connections;
     world.pass(Duration::from_millis(200));
     let peers = world.nodes[0].remote.peers();
@@ -131,16 +131,16 @@ fn a_peer_whose_large_answers_are_lost_is_given_up_although_nothing_large_is_ask
     let found = &world.nodes[0].remote.peers()[0];
     assert!(found.state != PeerState::Ready && found.unreached_since.is_some(), "{found:?}");
     loses_large.store(false, Ordering::Relaxed);
-    world.settle(0);
+    world.reach_peers(0);
 }
 
 #[test]
 fn a_node_that_is_told_dead_is_given_up_without_waiting() {
     let mut world = World::new(2, Carried::Tcp);
-    world.settle(0);
+    world.reach_peers(0);
     world.open(0, disk(2), 1, 5).unwrap();
     world.nodes[1].stores[&disk(2)].set_fault(FakeFault::Hang);
-    let asked = world.send(0, disk(2), 1, 5, Operation::Promise);
+    let asked = world.send(0, disk(2), 1, 5, ReplicaOperation::Promise);
     world.nodes[0].remote.set_alive(NodeId(2), false);
     let mut answers = Vec::new();
     Transport::poll(&mut world.nodes[0].port, &mut answers);
@@ -150,8 +150,8 @@ fn a_node_that_is_told_dead_is_given_up_without_waiting() {
 #[test]
 fn a_node_that_leaves_the_cluster_is_out_at_once() {
     let mut world = World::new(2, Carried::Tcp);
-    world.settle(0);
-    world.settle(1);
+    world.reach_peers(0);
+    world.reach_peers(1);
     world.open(0, disk(2), 1, 5).unwrap();
     // Node 1 is removed: node 2 knows only itself any more.
     world.certificates.remove(NodeId(1));
@@ -172,7 +172,7 @@ fn a_node_that_leaves_the_cluster_is_out_at_once() {
 fn a_peer_that_speaks_rubbish_or_nothing_is_tried_again_and_harms_nobody() {
     let mut world =
         World::with_options(3, Carried::Tcp, |options| options.dial_timeout = Duration::from_millis(200));
-    world.settle(0);
+    world.reach_peers(0);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let rubbish = std::thread::spawn(move || {
@@ -237,6 +237,6 @@ fn a_network_that_loses_everything_large_carries_no_requests_until_it_is_mended(
     });
     assert!(world.nodes[0].remote.peers()[0].unreached_since.is_some());
     world.nodes[0].remote.set_peers(vec![peer_at(2, there)]);
-    world.settle(0);
+    world.reach_peers(0);
     world.open(0, disk(2), 1, 5).unwrap();
 }

@@ -5,7 +5,7 @@ use crate::operations::write;
 use crate::world::{Carried, SLAB, VOLUME_OF_TESTS, World, disk};
 use bus::Windows;
 use space::fake_store::FakeFault;
-use space::message::{Answer, BusError, Operation, Priority, RequestId, Response, Transport, Waiting};
+use space::message::{Answer, BusError, Priority, ReplicaOperation, RequestId, Response, Transport, Waiting};
 use std::time::{Duration, Instant};
 use types::{ChunkIndex, DiskId, Epoch, Lba, NodeId};
 
@@ -16,7 +16,7 @@ const LARGE: u32 = 256;
 /// A world in which node 1 has a session, under which all blocks of a slab are written, with each of the others.
 fn world(count: u8, windows: Windows) -> World {
     let mut world = World::with_options(count, Carried::Tcp, |options| options.windows = windows);
-    world.settle(0);
+    world.reach_peers(0);
     for other in 2..=count {
         fill(&mut world, disk(other));
     }
@@ -25,7 +25,7 @@ fn world(count: u8, windows: Windows) -> World {
 
 fn fill(world: &mut World, disk: DiskId) {
     world.open(0, disk, 1, 5).unwrap();
-    let allocate = Operation::Allocate { chunk: ChunkIndex(0), append: false };
+    let allocate = ReplicaOperation::Allocate { chunk: ChunkIndex(0), append: false };
     world.call(0, disk, 1, 5, allocate).unwrap();
     for at in 0..SLAB / LARGE {
         world.call(0, disk, 1, 5, write(u64::from(at * LARGE), LARGE as usize, 1)).unwrap();
@@ -38,8 +38,8 @@ fn under_way(world: &World) -> (usize, usize) {
     (peer.in_flight, peer.queues.iter().map(|queue| queue.waiting).sum())
 }
 
-fn large_read() -> Operation {
-    Operation::Read { lba: Lba(0), blocks: LARGE }
+fn large_read() -> ReplicaOperation {
+    ReplicaOperation::Read { lba: Lba(0), blocks: LARGE }
 }
 
 fn ids(answers: &[Response]) -> Vec<RequestId> {
@@ -53,7 +53,7 @@ fn a_clients_request_overtakes_reads_of_a_rebuild() {
     for _ in 0..20 {
         world.send_as(Priority::Rebuild, 0, disk(2), 1, 5, large_read());
     }
-    let client = world.send(0, disk(2), 1, 5, Operation::Read { lba: Lba(0), blocks: 1 });
+    let client = world.send(0, disk(2), 1, 5, ReplicaOperation::Read { lba: Lba(0), blocks: 1 });
     let answers = world.answers(21);
     let place = ids(&answers).iter().position(|id| *id == client).unwrap();
     assert!(place <= 2, "behind {place} reads of the rebuild");
@@ -131,7 +131,7 @@ fn what_waits_from_a_session_that_a_newer_one_ends_is_never_sent() {
     }
     world.pass(Duration::from_millis(20));
     assert_eq!(under_way(&world), (1, 2));
-    let opening = Operation::Open { least: Epoch(0), settled: Epoch(0) };
+    let opening = ReplicaOperation::Open { least: Epoch(0), settled: Epoch(0) };
     let opening = world.send(0, disk(2), 2, 5, opening);
     // The server gives up the one that had left, although the disk hangs; the opening waits for it there.
     let over = world.answers(3);
@@ -146,12 +146,12 @@ fn what_waits_from_a_session_that_a_newer_one_ends_is_never_sent() {
 #[test]
 fn what_another_node_that_takes_the_volume_over_ends_is_given_up_though_the_disk_hangs() {
     let mut world = world(3, Windows::default());
-    world.settle(2);
+    world.reach_peers(2);
     let store = world.nodes[1].stores[&disk(2)].clone();
     store.set_fault(FakeFault::Hang);
     let asked = world.send(0, disk(2), 1, 5, write(0, 1, 7));
     world.pass(Duration::from_millis(20));
-    let opening = Operation::Open { least: Epoch(5), settled: Epoch(0) };
+    let opening = ReplicaOperation::Open { least: Epoch(5), settled: Epoch(0) };
     let opening = world.send(2, disk(2), 9, 6, opening);
     assert_eq!(world.answer(0, asked).unwrap_err(), BusError::NoSession);
     store.set_fault(FakeFault::None);

@@ -6,14 +6,14 @@ use crate::world::{Carried, EPOCH_OF_TESTS, World, accounts_of, disk, peer_at, w
 use bus::{PeerState, SHARE};
 use records::{Typed, VolumeRecord};
 use smb::auth::{
-    Acceptor, AccountLookup, DeniedReason, Identity, InitiateError, Initiator, InitiatorStep,
-    NodeCredentials, NodeRefused, NtHash, ServerNames, Step,
+    Acceptor, AccountLookup, AuthStep, DeniedReason, Identity, InitiateError, Initiator, InitiatorStep,
+    NodeCredentials, NodeRefused, NtHash, ServerNames,
 };
 use smb::crypto::PreauthHash;
 use smb::wire::{CreateRequestBody, FILE_OPEN, Header, HeaderFlags, U32};
 use smb_client::{Connection, Event, Options, Request, Signing, Token};
 use smb_server::{ConnectionId, ConnectionInfo, Transport};
-use space::message::{BusError, Operation};
+use space::message::{BusError, ReplicaOperation};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -67,9 +67,9 @@ fn server_of(cluster: &TestCluster, own: NodeId) -> Acceptor {
 fn hello_at(server: &mut Acceptor, token: &[u8], line: &Line) -> Result<Vec<u8>, DeniedReason> {
     server.hear(line.0[0], line.0[1]);
     match server.step(token, &Nobody, wall_clock(), &mut random) {
-        Step::Continue(answer) => Ok(answer),
-        Step::Denied(denied) => Err(denied.reason),
-        Step::Done(accepted) => panic!("{accepted:?}"),
+        AuthStep::Continue(answer) => Ok(answer),
+        AuthStep::Denied(denied) => Err(denied.reason),
+        AuthStep::Done(accepted) => panic!("{accepted:?}"),
     }
 }
 
@@ -84,12 +84,12 @@ fn answer_at(client: &mut Initiator, token: &[u8], line: &Line) -> Result<Vec<u8
 fn proof_at(server: &mut Acceptor, token: &[u8], line: &Line) -> Result<[u8; 16], DeniedReason> {
     server.hear(line.0[2], line.0[3]);
     match server.step(token, &Nobody, wall_clock(), &mut random) {
-        Step::Done(accepted) => {
+        AuthStep::Done(accepted) => {
             assert_eq!(accepted.identity, Identity::Node(ONE));
             Ok(*accepted.session_key)
         }
-        Step::Denied(denied) => Err(denied.reason),
-        Step::Continue(_) => panic!("a proof ends the logon"),
+        AuthStep::Denied(denied) => Err(denied.reason),
+        AuthStep::Continue(_) => panic!("a proof ends the logon"),
     }
 }
 
@@ -155,7 +155,8 @@ fn a_dialect_without_a_hash_of_what_was_said_carries_no_nodes_logon() {
     let client = client_of(&cluster, ONE, TWO);
     let mut server = server_of(&cluster, TWO);
     // As with 3.0.2, of which the server has no hash.
-    let Step::Denied(denied) = server.step(client.first_token(), &Nobody, wall_clock(), &mut random) else {
+    let AuthStep::Denied(denied) = server.step(client.first_token(), &Nobody, wall_clock(), &mut random)
+    else {
         panic!("the server goes on with it");
     };
     assert_eq!(denied.reason, DeniedReason::NoPreauthIntegrity);
@@ -217,7 +218,7 @@ fn a_listener_at_a_nodes_address_gets_into_no_node() {
     }
     // Handed on as they are, the logon is one with the node that is meant.
     *relay.target.lock().unwrap() = address(&world, 1);
-    world.settle(0);
+    world.reach_peers(0);
     world.open(0, disk(2), 1, 5).unwrap();
 }
 
@@ -326,7 +327,7 @@ fn a_node_is_answered_only_what_it_signed() {
 #[test]
 fn a_node_names_no_epoch_that_the_volumes_record_did_not_give() {
     let mut world = World::new(2, Carried::Tcp);
-    world.settle(0);
+    world.reach_peers(0);
     let refused = |result: Result<_, BusError>| {
         let refused = matches!(&result, Err(BusError::Store(StoreError::Invalid(_))));
         assert!(refused, "{:?}", result.map(|_: space::message::Answer| "it was taken"));
@@ -336,10 +337,10 @@ fn a_node_names_no_epoch_that_the_volumes_record_did_not_give() {
     }
     world.open(0, disk(2), 2, 5).unwrap();
     for epoch in [4_294_967_000, EPOCH_OF_TESTS.0 + 1, u64::MAX] {
-        refused(world.call(0, disk(2), 2, epoch, Operation::Promise));
+        refused(world.call(0, disk(2), 2, epoch, ReplicaOperation::Promise));
         refused(world.call(0, disk(2), 2, epoch, write(0, 1, 9)));
     }
-    assert!(world.call(0, disk(2), 2, 5, Operation::Promise).is_ok(), "the session goes on");
+    assert!(world.call(0, disk(2), 2, 5, ReplicaOperation::Promise).is_ok(), "the session goes on");
     world.open(0, disk(2), 3, 6).unwrap();
     let id = crate::world::VOLUME_OF_TESTS.to_string();
     let found = world.state.read::<VolumeRecord>(&id).unwrap().unwrap();

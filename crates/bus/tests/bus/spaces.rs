@@ -33,7 +33,7 @@ fn serving(count: u8, carried: Carried, resiliency: Resiliency) -> (World, Handl
 pub fn serving_in(mut world: World, resiliency: Resiliency) -> (World, Handle) {
     volume_of(&world, resiliency);
     for at in 0..world.nodes.len() {
-        world.settle(at);
+        world.reach_peers(at);
         world.join_space(at);
     }
     let handle = world.nodes[0].space.open_volume(VOLUME_OF_TESTS, 1);
@@ -119,7 +119,7 @@ fn a_node_dies_under_writes_and_gets_what_it_missed_when_it_is_back() {
     assert_eq!(world.nodes[2].stores[&disk(3)].peek(VOLUME_OF_TESTS, Lba(9)).unwrap()[..], [1; BLOCK_BYTES]);
     world.restart(2);
     world.join_space(2);
-    world.settle(0);
+    world.reach_peers(0);
     world.nodes[0].space.node_up(&[disk(3)]);
     world.until("all three are in sync", |world| in_sync(&world.nodes[0].space) == 3);
     for at in 0..500 {

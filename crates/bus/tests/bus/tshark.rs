@@ -3,7 +3,7 @@
 
 use crate::operations::write;
 use crate::world::{Carried, World, disk, peer_at};
-use space::message::Operation;
+use space::message::ReplicaOperation;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
@@ -100,12 +100,12 @@ fn tshark_reads_the_bus() {
     let kept = recording.clone();
     std::thread::spawn(move || record(listener, server, kept));
     world.nodes[0].remote.set_peers(vec![peer_at(2, between)]);
-    world.settle(0);
+    world.reach_peers(0);
     world.open(0, disk(2), 1, 5).unwrap();
-    world.call(0, disk(2), 1, 5, Operation::Allocate { chunk: ChunkIndex(0), append: false }).unwrap();
+    world.call(0, disk(2), 1, 5, ReplicaOperation::Allocate { chunk: ChunkIndex(0), append: false }).unwrap();
     world.call(0, disk(2), 1, 5, write(0, 16, 9)).unwrap();
-    world.call(0, disk(2), 1, 5, Operation::Read { lba: Lba(0), blocks: 16 }).unwrap();
-    world.call(0, disk(2), 1, 4, Operation::Promise).unwrap_err();
+    world.call(0, disk(2), 1, 5, ReplicaOperation::Read { lba: Lba(0), blocks: 16 }).unwrap();
+    world.call(0, disk(2), 1, 4, ReplicaOperation::Promise).unwrap_err();
 
     let directory = std::env::temp_dir().join(format!("cenote-bus-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();

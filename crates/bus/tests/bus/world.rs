@@ -19,7 +19,7 @@ use space::coordinator::Config as SpaceConfig;
 use space::fake_store::FakeStore;
 use space::local::LocalSpace;
 use space::message::{
-    Answer, BusError, Operation, Priority, Request, RequestId, Response, SessionId, Transport as _,
+    Answer, BusError, Priority, ReplicaOperation, Request, RequestId, Response, SessionId, Transport as _,
 };
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -469,7 +469,7 @@ impl World {
     }
 
     /// Node `at` reaches all the others.
-    pub fn settle(&mut self, at: usize) {
+    pub fn reach_peers(&mut self, at: usize) {
         self.until("the peers are reached", |world| {
             world.nodes[at].remote.peers().iter().all(|peer| peer.state == PeerState::Ready)
         });
@@ -481,7 +481,7 @@ impl World {
         to: DiskId,
         session: u64,
         epoch: u64,
-        operation: Operation,
+        operation: ReplicaOperation,
     ) -> RequestId {
         self.send_as(Priority::Client, at, to, session, epoch, operation)
     }
@@ -493,7 +493,7 @@ impl World {
         to: DiskId,
         session: u64,
         epoch: u64,
-        operation: Operation,
+        operation: ReplicaOperation,
     ) -> RequestId {
         self.last_id += 1;
         let id = RequestId(self.last_id);
@@ -516,7 +516,7 @@ impl World {
         to: DiskId,
         session: u64,
         epoch: u64,
-        operation: Operation,
+        operation: ReplicaOperation,
     ) -> Result<Answer, BusError> {
         let id = self.send(at, to, session, epoch, operation);
         self.answer(at, id)
@@ -534,7 +534,7 @@ impl World {
     }
 
     pub fn open(&mut self, at: usize, to: DiskId, session: u64, epoch: u64) -> Result<Answer, BusError> {
-        self.call(at, to, session, epoch, Operation::Open { least: Epoch(0), settled: Epoch(0) })
+        self.call(at, to, session, epoch, ReplicaOperation::Open { least: Epoch(0), settled: Epoch(0) })
     }
 
     /// Kills the node's process: its sockets are closed, its disks keep their contents.

@@ -1,12 +1,12 @@
 //! The servers that live: heartbeats with the others, and reports of them to the data plane.
 //!
 //! Owns the heartbeats and the thread that follows the servers' records. Promises: reports a server as down
-//! only by a majority's verdict. The lease goes from the heartbeats straight to the data plane ([`Link`]).
+//! only by a majority's verdict. The lease goes from the heartbeats straight to the data plane ([`HeartbeatLink`]).
 //! Never decides who has which volume; no report here is what excludes a former owner's answers.
 
 use crate::control::{ClusterCommand, Command, ControlHandle};
 use bus::{NodeAccounts, Peer};
-use heartbeat::shell::{Heartbeats, Link, Peers, Surroundings};
+use heartbeat::shell::{HeartbeatLink, Heartbeats, Peers, Surroundings};
 use heartbeat::{Dead, HeartbeatKey, Incarnation, Member, Options, Timing, Verdict};
 use member::identity::{Facts, Identity, IdentityError};
 use node::NodeLife;
@@ -71,7 +71,7 @@ pub struct Shared {
     /// The nodes that may use the bus, and their certificates.
     pub accounts: NodeAccounts,
     /// State that the heartbeats and the data plane share.
-    pub link: Link,
+    pub link: HeartbeatLink,
 }
 
 impl Shared {

@@ -4,9 +4,9 @@
 
 use crate::control::{ClusterCommand, ClusterOptions};
 use bus::{BusEvent, LocalDisks, Remote};
-use heartbeat::shell::Link;
+use heartbeat::shell::HeartbeatLink;
 use node::tasks::{Tasks, until};
-use node::{Membership, Node, Unreached};
+use node::{ClusterMembership, Node, Unreached};
 use space::coordinator::LateReads;
 use space::local::nodes::DiskReport;
 use space::message::{PeerId, Request, RequestId, Response};
@@ -65,7 +65,7 @@ impl LocalDisks for NodeDisks {
 /// The connecting side.
 pub(super) struct Bus {
     remote: Remote,
-    heartbeats: Link,
+    heartbeats: HeartbeatLink,
 }
 
 impl Bus {
@@ -77,12 +77,12 @@ impl Bus {
     }
 
     /// Returns the options of a node whose pools reach other nodes' disks by this bus.
-    pub fn membership(&self, options: &ClusterOptions) -> Membership {
+    pub fn membership(&self, options: &ClusterOptions) -> ClusterMembership {
         let remote = self.remote.clone();
         let ClusterOptions { node, name, lease, .. } = options;
         let transport = Box::new(move |_| -> Box<dyn space::message::Transport> { Box::new(remote.port()) });
         let heartbeats = Rc::new(self.heartbeats.clone());
-        Membership { node: *node, name: name.clone(), lease: *lease, heartbeats, transport }
+        ClusterMembership { node: *node, name: name.clone(), lease: *lease, heartbeats, transport }
     }
 
     /// Reports the connections to other nodes, and how late their disks were.
@@ -143,14 +143,14 @@ impl Bus {
     }
 
     /// Tells the others that this server stops, and whether it still needs them for that.
-    pub fn settle(&self, is_settling: bool) {
-        self.heartbeats.settle(is_settling);
+    pub fn announce_stop(&self, needs_others: bool) {
+        self.heartbeats.set_needs_others(needs_others);
     }
 
     /// Waits until no server that stops at the same time needs this one any more: without its disks and the
     /// cluster's state the others could not make their data durable.
     pub async fn await_others(&self, tasks: &Tasks, deadline: Monotonic) {
-        self.settle(false);
+        self.announce_stop(false);
         let heard = tasks.now().after(OTHERS_HEARD);
         until(|| {
             let now = tasks.now();

@@ -251,7 +251,7 @@ impl Plane {
         self.node.stop();
         self.frontend.drain();
         if let Some(bus) = self.bus.get() {
-            bus.settle(true);
+            bus.announce_stop(true);
         }
         let is_late = || {
             tasks.wake_at(deadline);
@@ -266,7 +266,7 @@ impl Plane {
             (!self.frontend.has_clients() || tasks.now() >= closed).then_some(())
         })
         .await;
-        self.node.settle(deadline).await;
+        self.node.close_volumes(deadline).await;
         if let Some(bus) = self.bus.get() {
             bus.await_others(tasks, deadline).await;
         }

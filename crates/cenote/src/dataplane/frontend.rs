@@ -79,8 +79,8 @@ impl Frontend {
         let moved = server.poll(now);
         let mut clients = self.clients.borrow_mut();
         clients.transmit(&mut Behind(&mut server));
-        if server.has_unsettled_latencies() {
-            server.settle_latencies(sys::monotonic_now());
+        if server.has_noted_latencies() {
+            server.record_latencies(sys::monotonic_now());
         }
         if self.draining.get() {
             self.unsent_bytes.set(clients.unsent_bytes());

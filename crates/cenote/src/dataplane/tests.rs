@@ -9,7 +9,7 @@ use crate::directory::{Directory, SharedDirectory};
 use crate::logon_lines::LogonLines;
 use crate::pipe_queue::PipeChanges;
 use api::model::{Health, Provisioning, Resiliency, VolumeStatus};
-use heartbeat::shell::{Heartbeats, Link, Surroundings};
+use heartbeat::shell::{HeartbeatLink, Heartbeats, Surroundings};
 use heartbeat::{HeartbeatKey, Incarnation, Options, Timing};
 use records::{FaultDomain, Typed};
 use std::net::TcpListener;
@@ -530,7 +530,7 @@ fn a_file_that_is_removed_under_the_server_is_told_of() {
 
 /// Data planes of two nodes that know each other, on one state.
 /// The heartbeats of a node that nobody else has a say on, for as long as they are kept.
-fn leased(node: u32) -> (Heartbeats, Link) {
+fn leased(node: u32) -> (Heartbeats, HeartbeatLink) {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
     let options = Options {
         me: NodeId(node),
@@ -545,12 +545,12 @@ fn leased(node: u32) -> (Heartbeats, Link) {
         poke: Box::new(|| {}),
         wake: Box::new(|| {}),
     };
-    let link = Link::default();
+    let link = HeartbeatLink::default();
     let heartbeats = Heartbeats::start(options, socket, link.clone(), Some(&[]), surroundings);
     (heartbeats.expect("a thread"), link)
 }
 
-fn start_two(directory: &Path) -> ([DataPlane; 2], [(Heartbeats, Link); 2]) {
+fn start_two(directory: &Path) -> ([DataPlane; 2], [(Heartbeats, HeartbeatLink); 2]) {
     let state = records::State::open(&directory.join("state.redb")).expect("a state");
     let certificates = trust::node_trust::fixture::TestCluster::new(2, records::clock::unix_now_s());
     let listeners = [1, 2].map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"));

@@ -123,7 +123,7 @@ fn a_small_file_takes_one_message_either_way_and_three_if_it_takes_anothers_plac
 }
 
 /// Names and sizes in the directory of the share, once nothing unfinished is there.
-fn settled(server: &Server, here: &Path) -> Vec<(String, u64)> {
+fn list_finished(server: &Server, here: &Path) -> Vec<(String, u64)> {
     let place = format!("smb://127.0.0.1:{}/demo/some", server.smb_port);
     let until = Instant::now() + Duration::from_secs(10);
     loop {
@@ -162,7 +162,7 @@ fn small_files_arrive_whole_and_leave_nothing_else_wherever_the_connection_is_cu
             relay.cut_at.store(cut_at, Ordering::SeqCst);
             let output = relay.put(here, &["-r", "some"]);
             assert!(relay.messages.load(Ordering::SeqCst) >= cut_at, "message {cut} was not cut");
-            let found = settled(&server, here);
+            let found = list_finished(&server, here);
             let is_whole = |(_, len): &(String, u64)| *len == new || *len == old;
             assert!(found.len() == 3 && found.iter().all(is_whole), "message {cut}: {found:?}");
             if output.status.success() {
@@ -197,7 +197,7 @@ fn new_small_files_are_whole_or_not_there_wherever_the_connection_is_cut() {
             let is_done = relay.put(here, &["-r", "some"]).status.success();
             complete += u64::from(is_done);
             if is_done {
-                let found = settled(&server, here);
+                let found = list_finished(&server, here);
                 let is_whole = |(_, len): &(String, u64)| *len == 500;
                 assert!(found.len() == 3 && found.iter().all(is_whole), "message {cut}: {found:?}");
             } else {
@@ -226,7 +226,7 @@ fn a_small_file_of_which_the_server_refuses_a_part_is_named_and_not_there() {
     let output = smb(here, &["put", "-r", "some", &place, "--transport", "tcp"]);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success());
-    let found = settled(&server, here);
+    let found = list_finished(&server, here);
     assert!((1..=4).contains(&found.len()), "{found:?}");
     for number in 0..12 {
         let file = found.iter().find(|(name, _)| *name == number.to_string());

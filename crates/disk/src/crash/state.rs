@@ -163,7 +163,7 @@ impl State {
                     return Err(error);
                 }
                 self.log.force(submitted_after);
-                self.settle();
+                self.apply_forced();
             }
             DiskOperation::Discard { offset, len_bytes } => {
                 if let Some(error) = failure {
@@ -192,7 +192,7 @@ impl State {
         let Ok(()) = change.apply(&mut self.current, offset);
         self.log.push(offset, change, forced);
         if forced {
-            self.settle();
+            self.apply_forced();
         }
     }
 
@@ -221,8 +221,8 @@ impl State {
     }
 
     /// Moves forced changes to the medium.
-    fn settle(&mut self) {
-        let Ok(()) = self.log.settle(|offset, change| change.apply(&mut self.durable, offset));
+    fn apply_forced(&mut self) {
+        let Ok(()) = self.log.apply_forced(|offset, change| change.apply(&mut self.durable, offset));
     }
 
     /// The changes that a power cut may lose: completed ones first, then those in flight or hanging.

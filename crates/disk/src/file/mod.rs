@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use sys::driver::{Completion, Descriptor, Driver, Operation, Outcome, Queue};
+use sys::driver::{Completion, Descriptor, Driver, IoOperation, Outcome, Queue};
 use sys::{BufMut, Payload};
 
 /// Token of the timer that looks after time bounds; operations have smaller ones.
@@ -86,7 +86,7 @@ const ASIDE_MAX: usize = 64;
 struct Aside {
     with_kernel: usize,
     /// By the names that the queue knows them by.
-    waiting: VecDeque<(u64, Operation)>,
+    waiting: VecDeque<(u64, IoOperation)>,
 }
 
 /// Has the last handle to a file dropped on a thread of its own: to close a file of a file system that hangs takes as long as that does.
@@ -180,15 +180,17 @@ impl FileDisk {
     fn start(&mut self, token: u64, kind: Kind, buffer: Option<BufMut>, tried_at: Option<Instant>) {
         let (file, base) = (self.file.clone(), self.base_bytes);
         let operation = match (&kind, buffer) {
-            (Kind::Read { offset, .. }, Some(into)) => Operation::Read { file, offset: base + offset, into },
+            (Kind::Read { offset, .. }, Some(into)) => {
+                IoOperation::Read { file, offset: base + offset, into }
+            }
             (Kind::Write { offset, data, durable }, _) => {
-                Operation::Write { file, offset: base + offset, data: data.clone(), durable: *durable }
+                IoOperation::Write { file, offset: base + offset, data: data.clone(), durable: *durable }
             }
             (Kind::Discard { offset, len_bytes }, _) => {
                 let len_bytes = (*len_bytes).min(DISCARD_BYTES_MAX);
-                Operation::PunchHole { file, offset: base + offset, len_bytes }
+                IoOperation::PunchHole { file, offset: base + offset, len_bytes }
             }
-            (Kind::Flush, _) => Operation::SyncData { file },
+            (Kind::Flush, _) => IoOperation::SyncData { file },
             (Kind::Read { .. }, None) => {
                 let result = Err(DiskError::Invalid("a read without its buffer"));
                 return self.answers.push(DiskCompletion { token, result });
@@ -217,7 +219,7 @@ impl FileDisk {
         }
         if !self.timer_armed {
             self.timer_armed = true;
-            self.queue.submit(TIMER, Operation::Timeout { after: self.time_bound });
+            self.queue.submit(TIMER, IoOperation::Timeout { after: self.time_bound });
         }
     }
 
@@ -289,7 +291,7 @@ impl FileDisk {
             return self.answers.push(DiskCompletion { token, result: Err(error) });
         }
         if self.again.is_empty() {
-            self.queue.submit(RETRY_TIMER, Operation::Timeout { after: RETRY_PAUSE });
+            self.queue.submit(RETRY_TIMER, IoOperation::Timeout { after: RETRY_PAUSE });
         }
         self.again.push(operation);
     }
@@ -309,7 +311,7 @@ impl FileDisk {
             let waiting = entry.waiting && entry.generation == generation;
             if waiting && deadline > now {
                 self.timer_armed = true;
-                self.queue.submit(TIMER, Operation::Timeout { after: deadline - now });
+                self.queue.submit(TIMER, IoOperation::Timeout { after: deadline - now });
                 return;
             }
             self.deadlines.pop_front();

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Attempts of a run while volumes move between servers.
 const ATTEMPTS: u32 = 3;
 /// A server that dies is missed within seconds, and its volumes are taken over in a few more.
-const SETTLED_WITHIN: Duration = Duration::from_secs(60);
+const KNOWN_WITHIN: Duration = Duration::from_secs(60);
 
 /// A run of the fleet as described.
 pub struct Ready<'a> {
@@ -99,14 +99,14 @@ impl<'a> Ready<'a> {
 
     /// Which servers have the volumes: waits for one that nobody has for a moment.
     fn owners(&self, nodes: &[usize]) -> Result<Owners, Failure> {
-        let until = Instant::now() + SETTLED_WITHIN;
+        let until = Instant::now() + KNOWN_WITHIN;
         let mut is_told = false;
         loop {
             match Owners::ask(self.state, nodes) {
-                Err(OwnersError::Unsettled(_)) if is_interrupted() => {
+                Err(OwnersError::NotYetKnown(_)) if is_interrupted() => {
                     return Err(RunError::Interrupted.into());
                 }
-                Err(OwnersError::Unsettled(why)) if Instant::now() < until => {
+                Err(OwnersError::NotYetKnown(why)) if Instant::now() < until => {
                     if !is_told {
                         tell(&format!("waiting: {why}"));
                     }
@@ -121,12 +121,12 @@ impl<'a> Ready<'a> {
     /// Which volumes have gone to other servers since a run began, in words, and where they are. A run that failed may be the first
     /// to notice that a server died: its volumes are waited for, unless all servers answer.
     fn moves(&self, nodes: &[usize], before: &Owners, has_failed: bool) -> (Vec<String>, Owners) {
-        let until = Instant::now() + SETTLED_WITHIN;
+        let until = Instant::now() + KNOWN_WITHIN;
         let mut was_away = false;
         loop {
             let after = match Owners::ask(self.state, nodes) {
                 Ok(after) => after,
-                Err(OwnersError::Unsettled(_)) if Instant::now() < until && !is_interrupted() => {
+                Err(OwnersError::NotYetKnown(_)) if Instant::now() < until && !is_interrupted() => {
                     was_away = has_failed;
                     std::thread::sleep(Duration::from_millis(500));
                     continue;
@@ -136,8 +136,8 @@ impl<'a> Ready<'a> {
                 }
             };
             let mut moves = before.moves(&after);
-            let is_settled = !moves.is_empty() || !has_failed || !self.state.is_cluster || before.answer();
-            if is_settled || Instant::now() >= until || is_interrupted() {
+            let is_final = !moves.is_empty() || !has_failed || !self.state.is_cluster || before.answer();
+            if is_final || Instant::now() >= until || is_interrupted() {
                 if was_away && moves.is_empty() {
                     moves.push("a server went away and came back".into());
                 }

@@ -49,7 +49,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use sys::driver::{self, Driver, Operation, Queue};
+use sys::driver::{self, Driver, IoOperation, Queue};
 use sys::{Buf, BufMut, Payload};
 use types::Monotonic;
 
@@ -379,7 +379,7 @@ impl IbverbsProvider {
             }
         }
         self.watching = true;
-        self.queue.submit(0, Operation::Readable { socket: self.set.clone() });
+        self.queue.submit(0, IoOperation::Readable { socket: self.set.clone() });
     }
 
     /// Events of the connection manager.

@@ -22,7 +22,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
-use sys::driver::{self, Descriptor, Driver, Operation, Outcome, Queue};
+use sys::driver::{self, Descriptor, Driver, IoOperation, Outcome, Queue};
 use sys::{Buf, BufMut, Payload};
 use types::{Admission, AdmissionLimits, Monotonic, PeerHost};
 
@@ -181,7 +181,7 @@ impl IwarpProvider {
         let local = listener.local_addr()?;
         let socket: Descriptor = Arc::new(OwnedFd::from(listener));
         let index = self.listeners.len() as u64;
-        self.queue.submit(index << 2 | ACCEPT, Operation::Accept { listener: socket.clone() });
+        self.queue.submit(index << 2 | ACCEPT, IoOperation::Accept { listener: socket.clone() });
         self.listeners.push(Listener { socket, local });
         Ok(local)
     }
@@ -334,7 +334,7 @@ impl IwarpProvider {
                             self.evict(oldest);
                         }
                         let after = ACCEPT_PAUSE;
-                        self.queue.submit((name << 2) | TIMER, Operation::Timeout { after });
+                        self.queue.submit((name << 2) | TIMER, IoOperation::Timeout { after });
                     }
                 }
             }
@@ -343,7 +343,7 @@ impl IwarpProvider {
                     self.touch(slot);
                 } else if let Some(listener) = self.listeners.get(name as usize) {
                     let listener = listener.socket.clone();
-                    self.queue.submit((name << 2) | ACCEPT, Operation::Accept { listener });
+                    self.queue.submit((name << 2) | ACCEPT, IoOperation::Accept { listener });
                 }
             }
             _ => {
@@ -381,7 +381,7 @@ impl IwarpProvider {
         if pair.holds_back() {
             // If nothing comes after all, it sends when the loop comes round.
             let again = pair.id.0 << 2 | TIMER;
-            self.queue.submit(again, Operation::Timeout { after: Duration::ZERO });
+            self.queue.submit(again, IoOperation::Timeout { after: Duration::ZERO });
             return pair.receive(&self.queue, &mut self.memory, &mut self.receipts);
         }
         pair.send(&self.queue, &mut self.memory, now);

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use std::io::IoSlice;
 use std::net::SocketAddr;
 use sys::BufMut;
-use sys::driver::{self, Descriptor, Operation, Outcome, Piece, Place, Queue, Scatter};
+use sys::driver::{self, Descriptor, IoOperation, Outcome, Piece, Place, Queue, Scatter};
 use types::Monotonic;
 
 /// Receive buffer of a connection with traffic, and of one that filled that.
@@ -280,18 +280,18 @@ impl QueuePair {
             let is_planned = self.plan_into(&mut receipt, memory);
             if let Some(into) = receipt.into.take_if(|_| is_planned) {
                 (self.plan, self.receiving) = (receipt.plan, Receiving::Planned);
-                return queue.submit(token, Operation::ReceiveScattered { socket, into });
+                return queue.submit(token, IoOperation::ReceiveScattered { socket, into });
             }
             receipts.give_back(receipt);
         }
         if self.receive_bytes == 0 {
             self.receiving = Receiving::Readable;
-            return queue.submit(token, Operation::Readable { socket });
+            return queue.submit(token, IoOperation::Readable { socket });
         }
         self.receiving = Receiving::Bytes;
         let len_bytes = self.receive_bytes;
         let into = self.buffer.take().unwrap_or_else(|| BufMut::for_overwrite(len_bytes));
-        queue.submit(token, Operation::Receive { socket, into, at: 0 });
+        queue.submit(token, IoOperation::Receive { socket, into, at: 0 });
     }
 
     /// Whether the last receive was filled, so that what is to be sent waits for the next one.
@@ -318,7 +318,7 @@ impl QueuePair {
                 Transmitted::Rest(data) => {
                     self.sending = true;
                     let socket = socket.clone();
-                    queue.submit(self.id.0 << 2 | SEND, Operation::Send { socket, data });
+                    queue.submit(self.id.0 << 2 | SEND, IoOperation::Send { socket, data });
                 }
             }
         }

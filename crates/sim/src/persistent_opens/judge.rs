@@ -49,7 +49,7 @@ impl LastingWorld {
             }
             (What::Delete { file, delete, .. }, Ok(Reply::Done)) => {
                 let step = self.step;
-                self.clients[index].own_mut(*file)?.deleting.settle(*delete, step);
+                self.clients[index].own_mut(*file)?.deleting.learn(*delete, step);
                 None
             }
             (What::Rename { file, name, .. }, Ok(Reply::Done)) => {
@@ -103,7 +103,7 @@ impl LastingWorld {
         if let Some(own) = client.own_mut(kept.file)
             && own.deleting.is_so()
         {
-            own.exists.settle(false, step);
+            own.exists.learn(false, step);
         }
     }
 
@@ -181,7 +181,7 @@ impl LastingWorld {
             if created.action != CreateAction::Created {
                 return Some(format!("a new file was {:?}", created.action));
             }
-            own.exists.settle(true, step);
+            own.exists.learn(true, step);
         }
         if client.open(created.open).is_some() {
             return Some(format!("{:?} is open already", created.open));
@@ -221,10 +221,10 @@ impl LastingWorld {
         let is_late = doing.again && self.now.since(doing.said_at) > KEPT_FOR;
         if let Some(own) = self.clients[index].own_mut(file) {
             if is_late && status == NtStatus::OBJECT_NAME_COLLISION {
-                own.exists.settle(true, step);
+                own.exists.learn(true, step);
                 return None;
             }
-            own.exists.settle(false, step);
+            own.exists.learn(false, step);
             return Some(format!("refused: {status:?}, and nobody else has it"));
         }
         let touched = self.was_touched(index, file, doing.began);
@@ -341,14 +341,14 @@ impl LastingWorld {
                 if let Some((client, other)) = held.filter(|_| locks) {
                     return Some(format!("locked, and {other:?} of client {client} has the lock"));
                 }
-                self.clients[index].open_mut(open)?.locks[slot].settle(locks, step);
+                self.clients[index].open_mut(open)?.locks[slot].learn(locks, step);
                 None
             }
             Err(NtStatus::LOCK_NOT_GRANTED | NtStatus::FILE_LOCK_CONFLICT) if locks => {
                 self.coverage.refusals += 1;
                 let may_be = self.was_touched(index, file, began)
                     || self.others(file, Some(open)).any(|(_, kept)| !kept.locks[slot].is_not_since(began));
-                self.clients[index].open_mut(open)?.locks[slot].settle(false, step);
+                self.clients[index].open_mut(open)?.locks[slot].learn(false, step);
                 (!may_be).then(|| "refused, and nobody has the lock".to_owned())
             }
             other => Some(format!("answered {:.120}", format!("{other:?}"))),

@@ -50,7 +50,7 @@ impl Known {
         self.is_so = None;
     }
 
-    pub fn settle(&mut self, is_so: bool, since: u64) {
+    pub fn learn(&mut self, is_so: bool, since: u64) {
         *self = Self::new(is_so, since);
     }
 

@@ -40,7 +40,7 @@ impl Effort {
 const IDLE: u64 = 10 * SECOND;
 /// Blocks requested after a loss, so that it is noticed, and time for the reaction.
 const NOTICING: u64 = 2_000;
-const SETTLING: u64 = 3 * SECOND;
+const REACTING: u64 = 3 * SECOND;
 
 /// Measurements with one number of servers.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -146,7 +146,7 @@ pub fn measure(nodes: usize, effort: Effort) -> Measured {
 pub fn measure_operations(nodes: usize, operations: u64, writes_percent: u64) {
     let (mut world, _) = opened(nodes);
     world.fill(0);
-    world.rest(SETTLING);
+    world.rest(REACTING);
     measured_operations(&mut world, 0, operations, writes_percent);
 }
 
@@ -170,7 +170,7 @@ fn opened(nodes: usize) -> (World, Measured) {
 fn operate(world: &mut World, measured: &mut Measured, effort: Effort) {
     let Effort { operations, rounds } = effort;
     // Writing the data changes the record, and each disk promises so.
-    world.rest(SETTLING);
+    world.rest(REACTING);
     for writes_percent in [0, 100] {
         let mut best = u64::MAX;
         let before = world.counts.clone();
@@ -223,23 +223,23 @@ fn strike(world: &mut World, measured: &mut Measured) {
     for volume in 0..world.nodes() {
         world.operate(volume, NOTICING, 50);
     }
-    world.rest(SETTLING);
+    world.rest(REACTING);
     let lost = world.counts.changes.clone();
     measured.disk_lost_changes = (sum(&lost) - sum(&before)) as f64 / world.nodes() as f64;
     world.heal_disk(0);
     world.run_until_whole();
-    world.rest(SETTLING);
+    world.rest(REACTING);
 
     let before = world.counts.changes.clone();
     world.lose_node(last);
-    world.rest(SETTLING);
+    world.rest(REACTING);
     world.run_until_open();
     let lost = world.counts.changes.clone();
     measured.node_lost_changes = (sum(&lost[..last]) - sum(&before[..last])) as f64 / others;
     measured.takeover_changes = (lost[last] - before[last]) as f64;
     world.bring_node_back(last);
     world.run_until_whole();
-    world.rest(SETTLING);
+    world.rest(REACTING);
     let back = &world.counts.changes;
     measured.node_back_changes = (sum(&back[..last]) - sum(&lost[..last])) as f64 / others;
     assert_eq!(world.counts.failed, 0, "no operation fails");

@@ -13,7 +13,7 @@ use super::servers::Servers;
 use records::{Answer, MemoryState, Record, Request as StateRequest, Typed, VolumeRecord};
 use space::block_store::BlockStore;
 use space::local::epochs::{Asked, Epochs};
-use space::message::{BusError, Operation, PeerId, Priority, Request, RequestId, Response, SessionId};
+use space::message::{BusError, PeerId, Priority, ReplicaOperation, Request, RequestId, Response, SessionId};
 use types::Epoch;
 
 /// Each server's knowledge of records, as far as it judges others by them.
@@ -73,9 +73,9 @@ impl Gates {
     ) {
         let key = VolumeRecord::key_of(&VOLUME.to_string());
         let answer = state.map_or(Answer::Unknown, |state| state.answer(&StateRequest::Get { key }));
-        let Some(settled) = self.of[node].answered(token, &answer) else { return };
-        settled.admitted.into_iter().for_each(|asked| admit(course, servers, asked));
-        for (asked, error) in settled.refused {
+        let Some(decisions) = self.of[node].answered(token, &answer) else { return };
+        decisions.admitted.into_iter().for_each(|asked| admit(course, servers, asked));
+        for (asked, error) in decisions.refused {
             course.coverage.refused_epochs += u64::from(error != BusError::NoSession);
             let Request { volume, session, id, .. } = asked.request;
             let response = Response { from: asked.disk, volume, session, id, result: Err(error) };
@@ -83,7 +83,7 @@ impl Gates {
                 network.respond(course, servers, disk, &response);
             }
         }
-        if settled.again.is_some() {
+        if decisions.again.is_some() {
             self.begin_reading(course, servers, node);
         }
     }
@@ -117,7 +117,7 @@ pub(crate) fn lie(course: &mut Course, servers: &Servers, state: &MemoryState, f
     let epoch = Epoch(recorded.0 + course.random.between(1_000, 1 << 32));
     // Sessions are numbered by node, and no opening comes to these.
     let session = SessionId(((0xfff0 + from as u64) << 32) + course.new_token());
-    let operation = Operation::Open { least: Epoch(0), settled: Epoch(0) };
+    let operation = ReplicaOperation::Open { least: Epoch(0), settled: Epoch(0) };
     let (volume, id, priority) = (VOLUME, RequestId(1), Priority::Client);
     let request = Request { volume, session, id, epoch, priority, operation };
     let incarnations = (servers.nodes[from].incarnation, servers.nodes[node].incarnation);

@@ -20,7 +20,7 @@ impl SpaceWorld {
             let is_mirrored = record.min_holders == record.resiliency.copies();
             record.stale.is_empty() && record.building.is_empty() && (all || is_mirrored)
         };
-        let is_over = images.unsettled_until <= course.now;
+        let is_over = images.may_expel_until <= course.now;
         let is_calm = is_over && images.right.is_empty() && servers.nodes.iter().all(|node| node.up);
         let Some(record) = judge.record().filter(whole).filter(|_| is_calm) else { return };
         if Images::is_any_in_place(record, &servers.disks) {

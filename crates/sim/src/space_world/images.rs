@@ -32,7 +32,7 @@ pub(super) struct Images {
     /// Contents that the disks should have, while older images of all are in their places.
     pub right: Vec<Held>,
     /// Until then a node may be put out for its last crash: that others take it for dead comes late, also if it is back.
-    pub unsettled_until: u64,
+    pub may_expel_until: u64,
 }
 
 impl Images {

@@ -5,7 +5,7 @@ use super::blocks::{CHUNK_BLOCKS, VOLUME};
 use super::course::{Course, MILLISECOND};
 use super::event::Event;
 use super::invariants::copies::{Watch, Wrong};
-use super::membership::{LEASE, Membership, id_of};
+use super::membership::{LEASE, Liveness, id_of};
 use super::servers::Servers;
 use records::VolumeRecord;
 use space::coordinator::{Config, Coordinator, Phase, Predecessor};
@@ -69,7 +69,7 @@ impl Manager {
             .filter_map(|node| node.coordinator.as_ref())
             .find(|found| *found.phase() == Phase::Serving && Some(found.record()) == record);
         let Some(coordinator) = serving else { return self.watch.forget() };
-        let (few, jobs) = (coordinator.settled_chunk_counts().1, coordinator.jobs().len());
+        let (few, jobs) = (coordinator.allocated_chunk_counts().1, coordinator.jobs().len());
         // Chunks for which a full pool has no space are reported.
         let short = few.saturating_sub(coordinator.chunks_without_room());
         let too_many = coordinator
@@ -92,7 +92,7 @@ impl Manager {
         &mut self,
         course: &mut Course,
         servers: &mut Servers,
-        membership: &Membership,
+        membership: &Liveness,
         node: usize,
         predecessor: Predecessor,
     ) -> u128 {

@@ -10,8 +10,7 @@ use super::course::{Course, MICROSECOND, MILLISECOND};
 use super::network::Network;
 use super::servers::Servers;
 use heartbeat::{
-    Dead, FormerOwner, HeartbeatKey, Incarnation, Member, Membership as Heartbeats, Options, Timing, Verdict,
-    Ways,
+    Dead, FormerOwner, HeartbeatKey, Incarnation, Member, Membership, Options, Timing, Verdict, Ways,
 };
 use records::{Condition, MemoryState, NodeLease, Record, Stored, Typed, VolumeRecord};
 use space::coordinator::{Claimed, Predecessor};
@@ -53,7 +52,7 @@ struct Reading {
 
 /// A node's process.
 struct Process {
-    heartbeats: Heartbeats,
+    heartbeats: Membership,
     /// The last term in which it has read the records.
     term: u64,
     lease_until: Monotonic,
@@ -69,7 +68,7 @@ struct Process {
     reach: (bool, u64),
     /// Since when the cluster state has not answered.
     unanswered_since: Option<u64>,
-    /// The node says nothing ([`Heartbeats::hush`]).
+    /// The node says nothing ([`Membership::hush`]).
     is_silent: bool,
 }
 
@@ -105,7 +104,7 @@ struct Datagram {
     bytes: Vec<u8>,
 }
 
-pub(crate) struct Membership {
+pub(crate) struct Liveness {
     processes: Vec<Process>,
     deafness: Vec<Deafness>,
     flying: BTreeMap<(u64, u64), Datagram>,
@@ -133,7 +132,7 @@ fn begin(course: &mut Course, nodes: usize, node: usize) -> Process {
         key: HeartbeatKey::derive(b"simulated"),
         timing: TIMING,
     };
-    let mut heartbeats = Heartbeats::new(options, now);
+    let mut heartbeats = Membership::new(options, now);
     let members: Vec<Member> =
         (0..nodes).map(|node| Member { node: id_of(node), address: address_of(node) }).collect();
     heartbeats.set_members(&members, now);
@@ -163,7 +162,7 @@ impl Process {
     }
 }
 
-impl Membership {
+impl Liveness {
     pub fn new(course: &mut Course) -> Self {
         let nodes = course.scenario.nodes;
         let processes = (0..nodes).map(|node| begin(course, nodes, node)).collect();

@@ -6,7 +6,7 @@ use super::client::Doing;
 use super::course::Moment;
 use records::VolumeRecord;
 use space::api::{SpaceError, SpaceReply, SpaceRequest};
-use space::message::{Answer, Operation, Request, Response};
+use space::message::{Answer, ReplicaOperation, Request, Response};
 use std::sync::OnceLock;
 use types::{BLOCK_BYTES, DiskId};
 
@@ -44,23 +44,25 @@ pub(crate) fn record(at: Moment, record: &VolumeRecord, retired: Option<DiskId>)
 pub(crate) fn request(at: Moment, from: usize, to: usize, request: &Request) {
     let Some(chunk) = chunk() else { return };
     let said = match &request.operation {
-        Operation::Open { .. } | Operation::Chunks | Operation::Promise => format!("{:?}", request.operation),
-        Operation::Allocate { chunk: index, .. }
-        | Operation::Free { chunk: index }
-        | Operation::Regions { chunk: index }
+        ReplicaOperation::Open { .. } | ReplicaOperation::Chunks | ReplicaOperation::Promise => {
+            format!("{:?}", request.operation)
+        }
+        ReplicaOperation::Allocate { chunk: index, .. }
+        | ReplicaOperation::Free { chunk: index }
+        | ReplicaOperation::Regions { chunk: index }
             if u64::from(index.0) == chunk =>
         {
             format!("{:?}", request.operation)
         }
-        Operation::Write { lba, class, data, .. } if lba.0 / CHUNK_BLOCKS == chunk => {
+        ReplicaOperation::Write { lba, class, data, .. } if lba.0 / CHUNK_BLOCKS == chunk => {
             let data = data.contiguous();
             let first = data.get(..BLOCK_BYTES).and_then(|block| value_of(block, lba.0));
             format!("Write {} {class:?} blocks {} first {first:x?}", lba.0, data.len() / BLOCK_BYTES)
         }
-        Operation::Discard { lba, blocks, .. } if lba.0 / CHUNK_BLOCKS == chunk => {
+        ReplicaOperation::Discard { lba, blocks, .. } if lba.0 / CHUNK_BLOCKS == chunk => {
             format!("Discard {} {blocks}", lba.0)
         }
-        Operation::Read { lba, blocks } if lba.0 / CHUNK_BLOCKS == chunk => {
+        ReplicaOperation::Read { lba, blocks } if lba.0 / CHUNK_BLOCKS == chunk => {
             format!("Read {} {blocks}", lba.0)
         }
         _ => return,

@@ -6,7 +6,7 @@ use super::event::Event;
 use super::servers::Servers;
 use records::{Answer, Request as StateRequest, VolumeRecord};
 use space::coordinator::StateToken;
-use space::message::{BusError, Operation, Request, Response};
+use space::message::{BusError, ReplicaOperation, Request, Response};
 use types::DiskId;
 
 /// The network between nodes, of which the last, one beyond the nodes, is the cluster state.
@@ -87,14 +87,16 @@ impl Network {
             }
             return;
         }
-        if self.loses_large.contains(&(from, node)) && matches!(request.operation, Operation::Write { .. }) {
+        if self.loses_large.contains(&(from, node))
+            && matches!(request.operation, ReplicaOperation::Write { .. })
+        {
             let Request { volume, session, id, .. } = request;
             let response = Response { from: disk, volume, session, id, result: Err(BusError::Unreachable) };
             return course.after(SILENCE, Event::Response { to: from, from: node, incarnations, response });
         }
         for _ in 0..times(course) {
             let late = match &request.operation {
-                Operation::Write { .. } if is_late_for_writes(course, record) => {
+                ReplicaOperation::Write { .. } if is_late_for_writes(course, record) => {
                     course.random.between(1, 60) * MILLISECOND
                 }
                 _ => 0,

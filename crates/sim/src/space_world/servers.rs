@@ -12,7 +12,7 @@ use records::VolumeRecord;
 use space::block_store::BlockStore;
 use space::fake_store::{FakeFault, FakeStore};
 use space::message::SessionId;
-use space::message::{Operation, Request, Response};
+use space::message::{ReplicaOperation, Request, Response};
 use space::replica::Replica;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -89,7 +89,7 @@ impl Servers {
     /// Gives a request that arrived to a disk's replica.
     pub fn handle_request(&mut self, course: &mut Course, index: usize, request: Request) {
         let disk = &mut self.disks[index];
-        if matches!(request.operation, Operation::Open { .. } | Operation::Promise) {
+        if matches!(request.operation, ReplicaOperation::Open { .. } | ReplicaOperation::Promise) {
             let asked = (request.session, request.id);
             disk.asked_promises.insert(asked, request.epoch);
         }

@@ -11,7 +11,7 @@ use super::images::Images;
 use super::invariants::{dead_nodes, i6, i10};
 use super::judge::Judge;
 use super::manager::Manager;
-use super::membership::{Membership, TICK, Told, VERDICT_MAX};
+use super::membership::{Liveness, TICK, Told, VERDICT_MAX};
 use super::narrate;
 use super::network::Network;
 use super::scenario::Scenario;
@@ -65,7 +65,7 @@ pub(super) struct SpaceWorld {
     pub(super) judge: Judge,
     pub(super) traffic: Traffic,
     pub(super) manager: Manager,
-    pub(super) membership: Membership,
+    pub(super) membership: Liveness,
     gates: Gates,
     pub(super) images: Images,
     /// Each node's hold on the volume.
@@ -86,7 +86,7 @@ impl SpaceWorld {
         let clients = scenario.clients;
         let (nodes, discards) = (scenario.nodes, scenario.discards);
         let mut course = Course::new(seed, scenario);
-        let membership = Membership::new(&mut course);
+        let membership = Liveness::new(&mut course);
         let mut world = Self {
             servers,
             network: Network::default(),
@@ -578,7 +578,7 @@ impl SpaceWorld {
         }
         self.course.coverage.crashes += 1;
         let until = self.course.now + down_for + VERDICT_MAX;
-        self.images.unsettled_until = self.images.unsettled_until.max(until);
+        self.images.may_expel_until = self.images.may_expel_until.max(until);
         self.drop_coordinator(node);
         self.forget_holding(node);
         self.gates.end(&self.servers, node);

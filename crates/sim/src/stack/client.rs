@@ -532,7 +532,7 @@ impl Client {
         count: u64,
     ) -> Option<(What, Operation)> {
         let contents: Vec<Content> =
-            self.home.files.get(&source.file)?.settled(shared.changes, from, count)?;
+            self.home.files.get(&source.file)?.certain(shared.changes, from, count)?;
         let change = shared.changes.begin();
         self.home.files.get_mut(&target.file)?.take(shared.changes, change, to, &contents);
         let chunk = CopyChunk {

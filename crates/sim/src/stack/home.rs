@@ -135,7 +135,7 @@ impl Home {
             return Some(format!("file {file} is {:?}, and its name leads to {found}", known.file_id));
         }
         let end = created.information.end_of_file;
-        let wrong = known.end_of_file.settled(changes).is_some_and(|known| known != end);
+        let wrong = known.end_of_file.certain(changes).is_some_and(|known| known != end);
         wrong.then(|| format!("file {file} ends at {end}, not at {}", known.end_of_file.last()))
     }
 

@@ -148,7 +148,7 @@ impl<T: Copy + PartialEq> Versions<T> {
     }
 
     /// The value, as far as answers tell; none: a change may or may not have happened.
-    pub fn settled(&self, changes: &Changes) -> Option<T> {
+    pub fn certain(&self, changes: &Changes) -> Option<T> {
         let is_one = self.first_of(self.0.len().checked_sub(1)) + 1 == self.0.len();
         let last = self.0.last().filter(|_| is_one);
         last.filter(|(id, _)| changes.get(*id).ended != NEVER).map(|(_, value)| *value)
@@ -257,9 +257,9 @@ impl FileModel {
     }
 
     /// Returns the certain contents of cells; `None` if those of one are not known.
-    pub fn settled(&self, changes: &Changes, from: u64, count: u64) -> Option<Vec<Content>> {
+    pub fn certain(&self, changes: &Changes, from: u64, count: u64) -> Option<Vec<Content>> {
         let known = |cell: u64| {
-            self.cells.get(cell as usize).map_or(Some(Content::Zeroes), |cell| cell.settled(changes))
+            self.cells.get(cell as usize).map_or(Some(Content::Zeroes), |cell| cell.certain(changes))
         };
         (from..from + count).map(known).collect()
     }
@@ -411,7 +411,7 @@ mod tests {
         changes.end(second, 20, false);
         let ends: Vec<u64> = file.end_of_file.live(&changes, 21).collect();
         assert_eq!(ends, [5 * CELL_BYTES, 9 * CELL_BYTES]);
-        assert_eq!(file.end_of_file.settled(&changes), None);
+        assert_eq!(file.end_of_file.certain(&changes), None);
         assert_eq!(file.end_of_file.last(), 9 * CELL_BYTES);
     }
 

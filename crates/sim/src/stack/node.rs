@@ -8,7 +8,7 @@ use records::MemoryState;
 use space::coordinator::Config;
 use space::local::LocalEvent;
 use std::time::Duration;
-use store::{OpenError, Opening, Store, StoreOptions};
+use store::{OpenError, Store, StoreOpening, StoreOptions};
 use types::{BLOCK_BYTES, DiskId, Monotonic};
 use volume::backend::Event;
 
@@ -19,7 +19,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) enum Condition {
     Present(SimStore),
-    Opening(Box<Opening<TimedDisk>>),
+    Opening(Box<StoreOpening<TimedDisk>>),
     Absent { retry_at: Monotonic },
 }
 
@@ -107,9 +107,9 @@ impl Node {
             self.supervise(now, disks);
         }
         self.space.poll();
-        let settled = self.disks_settled();
+        let disks_tried = self.disks_tried();
         for (index, volume) in self.volumes.iter_mut().enumerate() {
-            volume.turn(&self.space, settled, limits, now, index, out);
+            volume.turn(&self.space, disks_tried, limits, now, index, out);
         }
         self.space.poll();
         while let Some(event) = self.space.poll_event() {
@@ -124,7 +124,7 @@ impl Node {
         volumes.chain(space).fold(self.supervise_at, Monotonic::min)
     }
 
-    fn disks_settled(&self) -> bool {
+    fn disks_tried(&self) -> bool {
         self.slots.iter().all(|slot| match &slot.condition {
             Condition::Opening(_) => false,
             Condition::Absent { .. } => slot.refused.is_some(),
@@ -168,7 +168,7 @@ impl Node {
                 Condition::Absent { retry_at } if *retry_at <= now => {
                     let options =
                         StoreOptions { pool: Some(POOL), verify_writes: false, ..StoreOptions::default() };
-                    slot.condition = Condition::Opening(Box::new(Opening::new(disk.open(), options)));
+                    slot.condition = Condition::Opening(Box::new(StoreOpening::new(disk.open(), options)));
                 }
                 _ => {}
             }

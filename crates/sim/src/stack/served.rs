@@ -77,7 +77,7 @@ impl Served {
     pub fn turn(
         &mut self,
         space: &Space,
-        disks_settled: bool,
+        disks_tried: bool,
         limits: &Limits,
         now: Monotonic,
         index: usize,
@@ -85,7 +85,7 @@ impl Served {
     ) {
         match &mut self.stage {
             Stage::Waiting { at } => {
-                if disks_settled && *at <= now {
+                if disks_tried && *at <= now {
                     self.incarnation += 2;
                     self.stage = Stage::Space(Box::new(space.open_volume(self.id, self.incarnation)));
                 }

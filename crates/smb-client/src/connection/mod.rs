@@ -405,8 +405,8 @@ impl Connection {
         Some((handshake::validation_input(&self.options), handshake::validation_expected(negotiated)))
     }
 
-    /// A request that went out is answered, or never will be.
-    fn settle(&mut self, pending: &Pending) {
+    /// Takes back the credits and the payload of a request that went out: it is answered, or never will be.
+    fn release_credits(&mut self, pending: &Pending) {
         self.credits_spent = self.credits_spent.saturating_sub(u32::from(pending.charge));
         self.payload_bytes.1 = self.payload_bytes.1.saturating_sub(pending.payload_bytes);
     }

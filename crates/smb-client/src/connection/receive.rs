@@ -88,7 +88,7 @@ impl Connection {
         let header = *Header::parse(message)?;
         self.earn(&header);
         if let Some(pending) = self.pending.remove(&header.message_id.get()) {
-            self.settle(&pending);
+            self.release_credits(&pending);
         }
         self.handshake_answer(message)?;
         self.check_credits()
@@ -146,7 +146,7 @@ impl Connection {
             return Ok(());
         }
         let Some(pending) = self.pending.remove(&message_id) else { return Ok(()) };
-        self.settle(&pending);
+        self.release_credits(&pending);
         if let Owner::Caller(token) = pending.owner {
             let mut reply = Reply::new(pending.command, header.status(), header.tree_id.get(), element);
             if header.status() == NtStatus::FILE_NOT_AVAILABLE {

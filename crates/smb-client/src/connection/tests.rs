@@ -2,7 +2,7 @@
 //! and others that must not.
 
 use super::*;
-use smb::auth::{Acceptor, AccountLookup, NtHash, ServerNames, Step};
+use smb::auth::{Acceptor, AccountLookup, AuthStep, NtHash, ServerNames};
 use smb::crypto::{CipherId, KeySchedule, PreauthHash, SessionKeys, SigningAlgorithm};
 use smb::wire::*;
 use types::NtStatus;
@@ -96,13 +96,13 @@ impl Server {
         }
         let token = SessionSetupRequest::parse(request).unwrap().security_buffer().unwrap().to_vec();
         match self.acceptor.step(&token, &Accounts, NOW, &mut random(3)) {
-            Step::Continue(token) => {
+            AuthStep::Continue(token) => {
                 write_session_setup_response(&mut body, SessionFlags::empty(), &token);
                 let answer = self.message(&header, NtStatus::MORE_PROCESSING_REQUIRED, &body);
                 self.hash.update(&answer);
                 answer
             }
-            Step::Done(accepted) => {
+            AuthStep::Done(accepted) => {
                 let keys = SessionKeys::new(KeySchedule::Smb311(&self.hash), &*accepted.session_key);
                 let key = keys.signing_key(SigningAlgorithm::AesGmac);
                 self.ciphers = Some(keys.server_ciphers(CipherId::Aes256Gcm).unwrap());
@@ -113,7 +113,7 @@ impl Server {
                 self.key = Some(key);
                 answer
             }
-            Step::Denied(denied) => self.message(&header, denied.status(), &[9, 0, 0, 0, 0, 0, 0, 0, 0]),
+            AuthStep::Denied(denied) => self.message(&header, denied.status(), &[9, 0, 0, 0, 0, 0, 0, 0, 0]),
         }
     }
 

@@ -291,7 +291,7 @@ impl Connection {
     /// Answers a request in the server's place.
     fn refuse(&mut self, message_id: u64) {
         let Some(pending) = self.pending.remove(&message_id) else { return };
-        self.settle(&pending);
+        self.release_credits(&pending);
         if let Owner::Caller(token) = pending.owner {
             let reply = crate::operation::Reply::local(pending.command, NtStatus::CONNECTION_DISCONNECTED);
             self.events.push_back(super::Event::Completed { token, reply });

@@ -112,7 +112,7 @@ impl Copier<'_> {
             }
         }
         self.store(&mut under_way, 0)?;
-        self.settle(&mut under_way)?;
+        self.sync_and_rename(&mut under_way)?;
         // Last, as each entry made in a directory changes the directory's times.
         for (target, status) in entered.into_iter().rev() {
             let set = fs::File::open(&target).and_then(|it| it.set_times(times_of(&status)));
@@ -189,7 +189,7 @@ impl Copier<'_> {
                 Err(error) => self.leave_out(error)?,
             }
             if under_way.written.len() >= SYNCED_FILES {
-                self.settle(under_way)?;
+                self.sync_and_rename(under_way)?;
             }
         }
         Ok(())
@@ -219,7 +219,7 @@ impl Copier<'_> {
     }
 
     /// Makes what is written durable, and gives it its names.
-    fn settle(&mut self, under_way: &mut UnderWay) -> Result<(), TransferError> {
+    fn sync_and_rename(&mut self, under_way: &mut UnderWay) -> Result<(), TransferError> {
         let written = std::mem::take(&mut under_way.written);
         let synced = sync_all(&written);
         for (mut file, synced) in written.into_iter().zip(synced) {

@@ -9,7 +9,7 @@ use volume::backend::{Backend, Operation, Reply, WideString};
 use volume::security::rights;
 
 /// A CHANGE_NOTIFY that waits for changes.
-pub(crate) struct Work {
+pub(crate) struct ChangeNotifyWork {
     bytes_max: usize,
 }
 
@@ -18,7 +18,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
     context: &mut Context,
     related: ChainFile,
     element: Element<'_>,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<ChangeNotifyWork>, NtStatus> {
     let request = ChangeNotifyRequest::parse(element.bytes())?;
     let bytes_max = request.output_buffer_length.get();
     let key = context.find_open(&state.opens, related, request.file_id)?;
@@ -39,11 +39,14 @@ pub(crate) fn start<B: Backend, D: Directory>(
             tree: request.flags.get() & WATCH_TREE != 0,
             bytes_max,
         },
-        work: Work { bytes_max: bytes_max as usize },
+        work: ChangeNotifyWork { bytes_max: bytes_max as usize },
     })
 }
 
-pub(crate) fn resume(work: Work, result: Result<Reply, NtStatus>) -> Result<Step<Work>, NtStatus> {
+pub(crate) fn resume(
+    work: ChangeNotifyWork,
+    result: Result<Reply, NtStatus>,
+) -> Result<Step<ChangeNotifyWork>, NtStatus> {
     match result {
         Ok(Reply::Notify(changes)) => Ok(answer(&changes, work.bytes_max)),
         Ok(_) => Err(NtStatus::INTERNAL_ERROR),
@@ -57,7 +60,7 @@ pub(crate) fn resume(work: Work, result: Result<Reply, NtStatus>) -> Result<Step
 }
 
 /// The answer: the changes, or that there were too many to list.
-fn answer(changes: &[(u32, WideString)], bytes_max: usize) -> Step<Work> {
+fn answer(changes: &[(u32, WideString)], bytes_max: usize) -> Step<ChangeNotifyWork> {
     let (mut records, mut last) = (Vec::new(), None);
     for (action, name) in changes {
         put_notify_record(&mut records, &mut last, *action, name);

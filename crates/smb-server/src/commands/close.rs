@@ -8,7 +8,7 @@ use types::NtStatus;
 use volume::backend::{Backend, FileInformation, Operation, Reply};
 
 /// A CLOSE that its volume is working on.
-pub(crate) struct Work {
+pub(crate) struct CloseWork {
     /// The client asks for the attributes.
     query: bool,
 }
@@ -18,16 +18,18 @@ pub(crate) fn start<B: Backend, D: Directory>(
     context: &mut Context,
     related: ChainFile,
     element: Element<'_>,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<CloseWork>, NtStatus> {
     let request = CloseRequest::parse(element.bytes())?;
     let key = context.find_open(&state.opens, related, request.file_id)?;
     let query = request.flags.get() & CLOSE_FLAG_POSTQUERY_ATTRIB != 0;
     let open = state.opens.get_mut(key)?;
     open.closing = true;
     match open.volume_open() {
-        Some((volume, open)) => {
-            Ok(Step::Submit { volume, operation: Operation::Close { open, query }, work: Work { query } })
-        }
+        Some((volume, open)) => Ok(Step::Submit {
+            volume,
+            operation: Operation::Close { open, query },
+            work: CloseWork { query },
+        }),
         None => {
             state.forget_open(key);
             Ok(Step::ok(body(None)))
@@ -38,9 +40,9 @@ pub(crate) fn start<B: Backend, D: Directory>(
 pub(crate) fn resume<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &Context,
-    work: Work,
+    work: CloseWork,
     result: Result<Reply, NtStatus>,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<CloseWork>, NtStatus> {
     // The open is closed even if the volume could not keep what was written.
     if let Some(key) = context.open {
         state.forget_open(key);

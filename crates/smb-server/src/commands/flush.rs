@@ -10,14 +10,14 @@ use volume::backend::{Backend, Operation, Reply};
 use volume::security::rights;
 
 /// A FLUSH that its volume is working on.
-pub(crate) struct Work;
+pub(crate) struct FlushWork;
 
 pub(crate) fn start<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &mut Context,
     related: ChainFile,
     element: Element<'_>,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<FlushWork>, NtStatus> {
     let request = FlushRequest::parse(element.bytes())?;
     let key = context.find_open(&state.opens, related, request.file_id)?;
     let open = state.opens.get(key)?;
@@ -25,10 +25,10 @@ pub(crate) fn start<B: Backend, D: Directory>(
     if open.granted_access & (rights::WRITE_DATA | rights::APPEND_DATA) == 0 {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    Ok(Step::Submit { volume, operation: Operation::Flush { open: name }, work: Work })
+    Ok(Step::Submit { volume, operation: Operation::Flush { open: name }, work: FlushWork })
 }
 
-pub(crate) fn resume(result: Result<Reply, NtStatus>) -> Result<Step<Work>, NtStatus> {
+pub(crate) fn resume(result: Result<Reply, NtStatus>) -> Result<Step<FlushWork>, NtStatus> {
     expect_done(result)?;
     Ok(Step::empty())
 }

@@ -12,7 +12,7 @@ use types::NtStatus;
 use volume::backend::{Backend, ByteRange, LockElement, Operation, Reply};
 
 /// A LOCK that its volume is working on.
-pub(crate) struct Work {
+pub(crate) struct LockWork {
     /// The status to answer with after success: an element that followed those submitted was wrong.
     then: Option<NtStatus>,
 }
@@ -65,7 +65,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
     context: &mut Context,
     related: ChainFile,
     element: Element<'_>,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<LockWork>, NtStatus> {
     let request = LockRequest::parse(element.bytes())?;
     let locks = request.locks()?;
     if locks.is_empty() {
@@ -88,11 +88,11 @@ pub(crate) fn start<B: Backend, D: Directory>(
     Ok(Step::Submit {
         volume,
         operation: Operation::Lock { open: name, elements, sequence },
-        work: Work { then },
+        work: LockWork { then },
     })
 }
 
-pub(crate) fn resume(work: Work, result: Result<Reply, NtStatus>) -> Result<Step<Work>, NtStatus> {
+pub(crate) fn resume(work: LockWork, result: Result<Reply, NtStatus>) -> Result<Step<LockWork>, NtStatus> {
     expect_done(result)?;
     work.then.map_or_else(|| Ok(Step::empty()), Err)
 }

@@ -35,20 +35,20 @@ use volume::backend::{Backend, Refusal, Reply};
 
 /// Work of a request that waits.
 pub(crate) enum Work {
-    SessionSetup(session_setup::Work),
-    TreeConnect(Box<tree_connect::Work>),
-    Create(Box<create::Work>),
-    Close(close::Work),
-    Flush(flush::Work),
-    Read(read::Work),
-    Write(write::Work),
-    Lock(lock::Work),
-    Ioctl(ioctl::Work),
-    QueryDirectory(query_directory::Work),
-    ChangeNotify(change_notify::Work),
-    QueryInfo(query_info::Work),
-    SetInfo(set_info::Work),
-    OplockBreak(oplock_break::Work),
+    SessionSetup(session_setup::SessionSetupWork),
+    TreeConnect(Box<tree_connect::TreeConnectWork>),
+    Create(Box<create::CreateWork>),
+    Close(close::CloseWork),
+    Flush(flush::FlushWork),
+    Read(read::ReadWork),
+    Write(write::WriteWork),
+    Lock(lock::LockWork),
+    Ioctl(ioctl::IoctlWork),
+    QueryDirectory(query_directory::QueryDirectoryWork),
+    ChangeNotify(change_notify::ChangeNotifyWork),
+    QueryInfo(query_info::QueryInfoWork),
+    SetInfo(set_info::SetInfoWork),
+    OplockBreak(oplock_break::OplockBreakWork),
     /// The request was refused while its volume worked on it, and is answered with this status when the volume has let go of it.
     Refused(NtStatus),
 }
@@ -58,15 +58,15 @@ impl Work {
     pub fn may_wait(&self) -> bool {
         !matches!(
             self,
-            Self::Read(read::Work::File(_) | read::Work::Remote(..))
-                | Self::Write(write::Work::Submitted { .. })
+            Self::Read(read::ReadWork::File(_) | read::ReadWork::Remote(..))
+                | Self::Write(write::WriteWork::Submitted { .. })
         )
     }
 
     /// Whether CANCEL ends the request though no volume works on it.
     pub fn can_be_cancelled_here(&self) -> bool {
         match self {
-            Self::Read(read::Work::Pipe { .. }) => true,
+            Self::Read(read::ReadWork::Pipe { .. }) => true,
             Self::Ioctl(work) => work.waits_for_pipe(),
             _ => false,
         }
@@ -79,12 +79,12 @@ impl Work {
 
     /// Whether the request waits for its payload.
     pub fn waits_for_payload(&self) -> bool {
-        matches!(self, Self::Write(write::Work::Remote(_)))
+        matches!(self, Self::Write(write::WriteWork::Remote(_)))
     }
 
     /// Takes in the payload that the transport has fetched for a request which waits for it.
     pub fn take_payload(&mut self, data: Buf) {
-        if let Self::Write(write::Work::Remote(work)) = self {
+        if let Self::Write(write::WriteWork::Remote(work)) = self {
             work.take_payload(data);
         }
     }

@@ -12,7 +12,7 @@ use types::NtStatus;
 use volume::backend::{Backend, CacheGrant, Guid, LeaseState, Operation, OplockLevel, Reply};
 
 /// An acknowledgment that its volume is working on.
-pub(crate) enum Work {
+pub(crate) enum OplockBreakWork {
     Oplock {
         file_id: FileId,
     },
@@ -28,7 +28,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
     context: &mut Context,
     related: ChainFile,
     element: Element<'_>,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<OplockBreakWork>, NtStatus> {
     match BreakAcknowledgment::parse(element.bytes())? {
         BreakAcknowledgment::Oplock(acknowledged) => {
             let key = context.find_open(&state.opens, related, acknowledged.file_id)?;
@@ -41,7 +41,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
                 // one ends the break at NONE (MS-SMB2 3.3.5.22.1).
                 _ => OplockLevel::Batch,
             };
-            let work = Work::Oplock { file_id: open.file_id(key) };
+            let work = OplockBreakWork::Oplock { file_id: open.file_id(key) };
             state.leases.acknowledged(Breaking::Oplock(volume, name));
             Ok(Step::Submit { volume, operation: Operation::AcknowledgeOplock { open: name, level }, work })
         }
@@ -56,7 +56,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
             Ok(Step::Submit {
                 volume,
                 operation: Operation::AcknowledgeLease { client, key, state: wanted },
-                work: Work::Lease { lease, told },
+                work: OplockBreakWork::Lease { lease, told },
             })
         }
     }
@@ -65,11 +65,11 @@ pub(crate) fn start<B: Backend, D: Directory>(
 pub(crate) fn resume<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &mut Context,
-    work: Work,
+    work: OplockBreakWork,
     result: Result<Reply, NtStatus>,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<OplockBreakWork>, NtStatus> {
     match work {
-        Work::Oplock { file_id } => {
+        OplockBreakWork::Oplock { file_id } => {
             let Reply::Oplock(level) = result? else { return Err(NtStatus::INTERNAL_ERROR) };
             if let Some(key) = context.open
                 && let Ok(open) = state.opens.get_mut(key)
@@ -78,7 +78,7 @@ pub(crate) fn resume<B: Backend, D: Directory>(
             }
             Ok(Step::ok(oplock_body(file_id, level)))
         }
-        Work::Lease { lease, told } => {
+        OplockBreakWork::Lease { lease, told } => {
             if let (Err(_), Some(told)) = (&result, told) {
                 state.leases.refused(lease, told);
             }

@@ -21,7 +21,7 @@ const ENTRIES_MAX: usize = 4096;
 const NAME_BYTES_GUESSED: usize = 24;
 
 /// A QUERY_DIRECTORY that its volume is working on, or that waits for its turn.
-pub(crate) enum Work {
+pub(crate) enum QueryDirectoryWork {
     Submitted(Box<Wanted>),
     Queued(Box<Wanted>),
 }
@@ -41,7 +41,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
     context: &mut Context,
     related: ChainFile,
     element: Element<'_>,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<QueryDirectoryWork>, NtStatus> {
     let request = QueryDirectoryRequest::parse(element.bytes())?;
     let bytes_max = request.output_buffer_length.get() as usize;
     let key = context.find_open(&state.opens, related, request.file_id)?;
@@ -67,7 +67,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
     let wanted = Box::new(Wanted { class, flags: request.flags, pattern, bytes_max, is_first: false });
     if open.enumeration.busy {
         // The starting place is known only when the request before has been answered.
-        return Ok(Step::Park(Work::Queued(wanted), Until::Turn));
+        return Ok(Step::Park(QueryDirectoryWork::Queued(wanted), Until::Turn));
     }
     enumerate(state, key, wanted)
 }
@@ -77,7 +77,7 @@ fn enumerate<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     key: OpenKey,
     mut wanted: Box<Wanted>,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<QueryDirectoryWork>, NtStatus> {
     let open = state.opens.get_mut(key)?;
     let (volume, name) = open.volume_open().ok_or(NtStatus::INVALID_PARAMETER)?;
     let place = &mut open.enumeration;
@@ -111,7 +111,7 @@ fn enumerate<B: Backend, D: Directory>(
             entries_max: entries as u32,
             short_names: wanted.class.has_short_name(),
         },
-        work: Work::Submitted(wanted),
+        work: QueryDirectoryWork::Submitted(wanted),
     })
 }
 
@@ -120,7 +120,7 @@ fn enumerated<B: Backend, D: Directory>(
     context: &Context,
     wanted: &Wanted,
     entries: &[DirectoryEntry],
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<QueryDirectoryWork>, NtStatus> {
     let open = state.opens.get_mut(context.open_key()?)?;
     let place = &mut open.enumeration;
     if entries.is_empty() {
@@ -161,12 +161,12 @@ fn enumerated<B: Backend, D: Directory>(
 pub(crate) fn resume<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &Context,
-    work: Work,
+    work: QueryDirectoryWork,
     result: Result<Reply, NtStatus>,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<QueryDirectoryWork>, NtStatus> {
     let key = context.open_key()?;
     match work {
-        Work::Submitted(wanted) => {
+        QueryDirectoryWork::Submitted(wanted) => {
             let step = match result {
                 Ok(Reply::Directory(entries)) => enumerated(state, context, &wanted, &entries),
                 Ok(_) => Err(NtStatus::INTERNAL_ERROR),
@@ -178,7 +178,7 @@ pub(crate) fn resume<B: Backend, D: Directory>(
             }
             step
         }
-        Work::Queued(wanted) => {
+        QueryDirectoryWork::Queued(wanted) => {
             expect_done(result)?;
             enumerate(state, key, wanted)
         }

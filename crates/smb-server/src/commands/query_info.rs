@@ -28,7 +28,7 @@ const MODE_BITS: u32 = 0x0000_103E;
 const NAME_COMPONENT_MAX: u32 = 255;
 
 /// A QUERY_INFO that its volume is working on.
-pub(crate) struct Work {
+pub(crate) struct QueryInfoWork {
     info_type: u8,
     class: u8,
     bytes_max: usize,
@@ -86,7 +86,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
     context: &mut Context,
     related: ChainFile,
     element: Element<'_>,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<QueryInfoWork>, NtStatus> {
     let request = QueryInfoRequest::parse(element.bytes())?;
     let bytes_max = request.output_buffer_length.get() as usize;
     let input = request.input()?;
@@ -98,7 +98,8 @@ pub(crate) fn start<B: Backend, D: Directory>(
     let Some((volume, name)) = open.volume_open() else {
         return query_pipe(open, info_type, number, bytes_max);
     };
-    let mut work = Work { info_type, class: number, bytes_max, names: None, single: false, quotas: None };
+    let mut work =
+        QueryInfoWork { info_type, class: number, bytes_max, names: None, single: false, quotas: None };
     let operation = match info_type {
         INFO_FILE | INFO_FILESYSTEM => {
             let minimum = minimum_bytes(info_type, number).ok_or(NtStatus::INVALID_INFO_CLASS)?;
@@ -134,9 +135,9 @@ pub(crate) fn start<B: Backend, D: Directory>(
 pub(crate) fn resume<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &Context,
-    work: &Work,
+    work: &QueryInfoWork,
     result: Result<Reply, NtStatus>,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<QueryInfoWork>, NtStatus> {
     match result? {
         Reply::Information(file) => file_information(state, context, work, &file),
         Reply::Volume(volume) if work.info_type == INFO_FILESYSTEM => {
@@ -180,7 +181,12 @@ fn file_query(number: u8, open: OpenId, access: u32, dialect: Dialect) -> Result
     }
 }
 
-fn query_pipe(open: &Open, info_type: u8, number: u8, bytes_max: usize) -> Result<Step<Work>, NtStatus> {
+fn query_pipe(
+    open: &Open,
+    info_type: u8,
+    number: u8,
+    bytes_max: usize,
+) -> Result<Step<QueryInfoWork>, NtStatus> {
     let waiting = open.pipe().map_or(0, |pipe| pipe.waiting_bytes());
     let mut out = Vec::new();
     match (info_type, number) {
@@ -219,9 +225,9 @@ fn query_pipe(open: &Open, info_type: u8, number: u8, bytes_max: usize) -> Resul
 fn file_information<B: Backend, D: Directory>(
     state: &State<B, D>,
     context: &Context,
-    work: &Work,
+    work: &QueryInfoWork,
     file: &FileInformation,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<QueryInfoWork>, NtStatus> {
     let open = state.opens.get(context.open_key()?)?;
     let (volume, _) = open.volume_open().ok_or(NtStatus::INTERNAL_ERROR)?;
     let mut out = Vec::new();
@@ -295,9 +301,9 @@ fn file_information<B: Backend, D: Directory>(
 fn volume_information<B: Backend, D: Directory>(
     state: &State<B, D>,
     context: &Context,
-    work: &Work,
+    work: &QueryInfoWork,
     volume: &VolumeInformation,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<QueryInfoWork>, NtStatus> {
     const SECTOR_BYTES: u64 = 512;
     let unit = u64::from(volume.block_bytes).max(SECTOR_BYTES);
     let sectors = ((unit / SECTOR_BYTES) as u32).into();
@@ -397,7 +403,7 @@ fn mode(open: &Open) -> ModeInformation {
 }
 
 /// An answer of at most `bytes_max` bytes; a longer one is cut, with the status that says so.
-fn answer(mut data: Vec<u8>, bytes_max: usize) -> Step<Work> {
+fn answer(mut data: Vec<u8>, bytes_max: usize) -> Step<QueryInfoWork> {
     let status = if data.len() > bytes_max { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
     data.truncate(bytes_max);
     let mut body = Vec::with_capacity(8 + data.len());
@@ -406,13 +412,13 @@ fn answer(mut data: Vec<u8>, bytes_max: usize) -> Step<Work> {
 }
 
 /// FileAlternateNameInformation (MS-FSCC 2.4.5).
-fn short_name_answer(name: &[u16], bytes_max: usize) -> Step<Work> {
+fn short_name_answer(name: &[u16], bytes_max: usize) -> Step<QueryInfoWork> {
     let mut out = Vec::new();
     put_counted_name(&mut out, name);
     answer(out, bytes_max)
 }
 
-fn stream_answer(streams: &[StreamEntry], bytes_max: usize) -> Step<Work> {
+fn stream_answer(streams: &[StreamEntry], bytes_max: usize) -> Step<QueryInfoWork> {
     let (mut out, mut last) = (Vec::new(), None);
     for stream in streams {
         let before = (out.len(), last);
@@ -432,7 +438,7 @@ fn stream_answer(streams: &[StreamEntry], bytes_max: usize) -> Step<Work> {
 }
 
 /// A security descriptor, or how long a buffer it needs (MS-SMB2 3.3.5.20.3).
-fn security_answer(descriptor: &[u8], bytes_max: usize, dialect: Dialect) -> Step<Work> {
+fn security_answer(descriptor: &[u8], bytes_max: usize, dialect: Dialect) -> Step<QueryInfoWork> {
     if descriptor.len() > bytes_max {
         let needed = (descriptor.len() as u32).to_le_bytes();
         return Step::Reply(NtStatus::BUFFER_TOO_SMALL, Body::error(dialect, &needed));

@@ -17,7 +17,7 @@ use volume::security::rights;
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
 /// A READ that waits for its volume, or for a pipe to have something to say.
-pub(crate) enum Work {
+pub(crate) enum ReadWork {
     File(Wanted),
     /// The payload goes into the client's memory.
     Remote(Wanted, Box<RemoteMemory>),
@@ -40,7 +40,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
     context: &mut Context,
     related: ChainFile,
     element: Element<'_>,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<ReadWork>, NtStatus> {
     let request = ReadRequest::parse(element.bytes())?;
     let length = request.length.get();
     let key = context.find_open(&state.opens, related, request.file_id)?;
@@ -74,8 +74,8 @@ pub(crate) fn start<B: Backend, D: Directory>(
     let operation =
         Operation::Read { open: name, range: ByteRange { offset, len_bytes: length.into() }, unbuffered };
     let work = match memory {
-        None => Work::File(wanted),
-        Some(memory) => Work::Remote(wanted, Box::new(memory)),
+        None => ReadWork::File(wanted),
+        Some(memory) => ReadWork::Remote(wanted, Box::new(memory)),
     };
     Ok(Step::Submit { volume, operation, work })
 }
@@ -84,20 +84,20 @@ pub(crate) fn start<B: Backend, D: Directory>(
 pub(crate) fn resume<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &mut Context,
-    work: Work,
+    work: ReadWork,
     result: Result<Reply, NtStatus>,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<ReadWork>, NtStatus> {
     match work {
-        Work::File(wanted) => {
+        ReadWork::File(wanted) => {
             let data = file_read(state, context, wanted, result?)?;
             Ok(Step::Reply(NtStatus::SUCCESS, Body::Read(data)))
         }
-        Work::Remote(wanted, memory) => {
+        ReadWork::Remote(wanted, memory) => {
             let data = file_read(state, context, wanted, result?)?;
             let body = remote::send(state, context, *memory, data)?;
             Ok(Step::Reply(NtStatus::SUCCESS, body))
         }
-        Work::Pipe { length } => {
+        ReadWork::Pipe { length } => {
             expect_done(result)?;
             read_pipe(state, context.open_key()?, length)
         }
@@ -137,9 +137,9 @@ fn read_pipe<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     key: OpenKey,
     length: u32,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<ReadWork>, NtStatus> {
     let Some(read) = pipes::read(state, key, length as usize)? else {
-        return Ok(Step::Park(Work::Pipe { length }, Until::PipeSays));
+        return Ok(Step::Park(ReadWork::Pipe { length }, Until::PipeSays));
     };
     let status = if read.is_partial { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
     Ok(Step::Reply(status, Body::Read(Payload::from(Buf::from(&read.bytes[..])))))

@@ -13,7 +13,7 @@ use crate::state::policy;
 use crate::state::proof::Verified;
 use crate::state::sessions::{CHANNEL_BYTES, Channel, Session, SessionState};
 use crate::state::setups::{Setup, SetupId, SetupPurpose};
-use smb::auth::{Accepted, Acceptor, AccountLookup, Identity, NtHash, ServerNames, Step as Verdict};
+use smb::auth::{Accepted, Acceptor, AccountLookup, AuthStep, Identity, NtHash, ServerNames};
 use smb::crypto::{KeySchedule, PreauthHash, SessionKeys, SigningAlgorithm};
 use smb::wire::{
     Capabilities, Dialect, Header, HeaderFlags, SESSION_FLAG_BINDING, SecurityMode, SessionFlags,
@@ -64,7 +64,7 @@ struct Admitted {
 }
 
 /// A SESSION_SETUP that waits for a time.
-pub(crate) enum Work {
+pub(crate) enum SessionSetupWork {
     Held(Box<HeldLogon>),
     /// A failed logon, which is answered late.
     Late(NtStatus),
@@ -82,7 +82,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
     context: &mut Context,
     element: Element<'_>,
     now: Monotonic,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<SessionSetupWork>, NtStatus> {
     if element.bytes().len() != element.whole.len() {
         // A logon may wait, and a compound would wait with it, of a peer who has proved nothing. No client sends it in one.
         return Err(NtStatus::INVALID_PARAMETER);
@@ -146,7 +146,7 @@ fn hold_logon<B: Backend, D: Directory>(
     held: HeldLogon,
     due: Monotonic,
     now: Monotonic,
-) -> Step<Work> {
+) -> Step<SessionSetupWork> {
     state.counters.logons_delayed += 1;
     let detail = format!("its password is looked at {} s later, after failures", due.since(now).as_secs());
     note_logon(state, context, LogonAction::Delayed, Some(&held.admitted.user), detail, now);
@@ -156,7 +156,7 @@ fn hold_logon<B: Backend, D: Directory>(
         setup.is_held = true;
     }
     context.bytes = held.token.len();
-    Step::Park(Work::Held(Box::new(held)), Until::Time(due))
+    Step::Park(SessionSetupWork::Held(Box::new(held)), Until::Time(due))
 }
 
 /// The time of a held logon has come.
@@ -165,12 +165,12 @@ fn judge_held_logon<B: Backend, D: Directory>(
     context: &mut Context,
     held: HeldLogon,
     now: Monotonic,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<SessionSetupWork>, NtStatus> {
     let HeldLogon { token, wishes, admitted } = held;
     context.bytes = 0;
     let found = setup_id(context).ok().and_then(|id| state.setups.get_mut(id));
     let Some(setup) = found else {
-        state.logon_guard.settle(&admitted.ticket, Outcome::Unseen, now);
+        state.logon_guard.end_attempt(&admitted.ticket, Outcome::Unseen, now);
         return Err(NtStatus::USER_SESSION_DELETED);
     };
     setup.is_held = false;
@@ -180,13 +180,13 @@ fn judge_held_logon<B: Backend, D: Directory>(
 pub(crate) fn resume<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &mut Context,
-    work: Work,
+    work: SessionSetupWork,
     result: Result<Reply, NtStatus>,
     now: Monotonic,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<SessionSetupWork>, NtStatus> {
     match work {
-        Work::Late(status) => Err(status),
-        Work::Held(held) => {
+        SessionSetupWork::Late(status) => Err(status),
+        SessionSetupWork::Held(held) => {
             expect_done(result)?;
             judge_held_logon(state, context, *held, now)
         }
@@ -201,9 +201,9 @@ fn judge_logon<B: Backend, D: Directory>(
     wishes: Wishes,
     admitted: Option<Admitted>,
     now: Monotonic,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<SessionSetupWork>, NtStatus> {
     if let Some(admitted) = admitted.as_ref().filter(|_| state.directory.is_behind()) {
-        state.logon_guard.settle(&admitted.ticket, Outcome::Unseen, now);
+        state.logon_guard.end_attempt(&admitted.ticket, Outcome::Unseen, now);
         let detail = "accounts have changed, and this server cannot read how";
         return refuse_logon(state, context, &admitted.user, (NtStatus::NO_LOGON_SERVERS, detail), now);
     }
@@ -224,20 +224,21 @@ fn judge_logon<B: Backend, D: Directory>(
         _ => random(bytes),
     });
     let outcome = match &verdict {
-        Verdict::Done(_) => Outcome::Right,
-        Verdict::Denied(_) if lookup.was_asked.get() => Outcome::Wrong,
-        Verdict::Continue(_) | Verdict::Denied(_) => Outcome::Unseen,
+        AuthStep::Done(_) => Outcome::Right,
+        AuthStep::Denied(_) if lookup.was_asked.get() => Outcome::Wrong,
+        AuthStep::Continue(_) | AuthStep::Denied(_) => Outcome::Unseen,
     };
     let account = lookup.found.into_inner();
-    let failures = admitted.map_or(0, |admitted| state.logon_guard.settle(&admitted.ticket, outcome, now));
+    let failures =
+        admitted.map_or(0, |admitted| state.logon_guard.end_attempt(&admitted.ticket, outcome, now));
     match verdict {
-        Verdict::Continue(answer) => {
+        AuthStep::Continue(answer) => {
             let mut body = Vec::with_capacity(8 + answer.len());
             write_session_setup_response(&mut body, SessionFlags::empty(), &answer);
             Ok(Step::Reply(NtStatus::MORE_PROCESSING_REQUIRED, Body::Bytes(body)))
         }
-        Verdict::Done(accepted) => logged_on(state, context, wishes, *accepted, account, now),
-        Verdict::Denied(denied) => {
+        AuthStep::Done(accepted) => logged_on(state, context, wishes, *accepted, account, now),
+        AuthStep::Denied(denied) => {
             state.counters.logons_failed += 1;
             let reason = denied.reason.to_string();
             note_logon(state, context, LogonAction::Failed, denied.user.as_deref(), reason, now);
@@ -416,7 +417,7 @@ fn refuse_logon<B: Backend, D: Directory>(
     user: &str,
     (status, detail): (NtStatus, &str),
     now: Monotonic,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<SessionSetupWork>, NtStatus> {
     state.counters.logons_refused += 1;
     note_logon(state, context, LogonAction::Refused, Some(user), detail.to_owned(), now);
     end_failed_logon(state, context, status, u32::MAX, now)
@@ -429,7 +430,7 @@ fn end_failed_logon<B: Backend, D: Directory>(
     status: NtStatus,
     failures: u32,
     now: Monotonic,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<SessionSetupWork>, NtStatus> {
     // A session whose user could not prove to be the same again ends.
     let setup = state.setups.end(setup_id(context)?);
     if setup.is_some_and(|setup| setup.purpose == SetupPurpose::Reauthentication) {
@@ -439,7 +440,7 @@ fn end_failed_logon<B: Backend, D: Directory>(
         return Err(status);
     }
     let until = now.after(lateness(state.config.limits.logon_failure_delay, failures));
-    Ok(Step::Park(Work::Late(status), Until::Time(until)))
+    Ok(Step::Park(SessionSetupWork::Late(status), Until::Time(until)))
 }
 
 /// Returns as much of a client's name for the server as a line of the log holds.
@@ -504,7 +505,7 @@ fn turn_away<B: Backend, D: Directory>(
     account: Option<&str>,
     why: String,
     now: Monotonic,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<SessionSetupWork>, NtStatus> {
     state.counters.logons_failed += 1;
     note_logon(state, context, LogonAction::Failed, account, why, now);
     end_failed_logon(state, context, NtStatus::ACCESS_DENIED, 0, now)
@@ -517,7 +518,7 @@ fn logged_on<B: Backend, D: Directory>(
     accepted: Accepted,
     account: Option<Account>,
     now: Monotonic,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<SessionSetupWork>, NtStatus> {
     let key = context.session_key()?;
     let subject = match subject_of(&state.directory, &accepted.identity, account) {
         Ok(subject) => subject,

@@ -29,7 +29,7 @@ fn set_time(value: u64) -> Result<SetTime, NtStatus> {
 }
 
 /// A SET_INFO that its volume is working on.
-pub(crate) struct Work;
+pub(crate) struct SetInfoWork;
 
 /// Builds the body of the answer.
 fn set_info_body() -> Vec<u8> {
@@ -43,7 +43,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
     context: &mut Context,
     related: ChainFile,
     element: Element<'_>,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<SetInfoWork>, NtStatus> {
     let request = SetInfoRequest::parse(element.bytes())?;
     let buffer = request.buffer()?;
     let key = context.find_open(&state.opens, related, request.file_id)?;
@@ -74,10 +74,10 @@ pub(crate) fn start<B: Backend, D: Directory>(
         INFO_QUOTA => Operation::SetQuotas { open: name, change: quotas::limits(buffer)? },
         _ => return Err(NtStatus::INVALID_PARAMETER),
     };
-    Ok(Step::Submit { volume, operation, work: Work })
+    Ok(Step::Submit { volume, operation, work: SetInfoWork })
 }
 
-pub(crate) fn resume(result: Result<Reply, NtStatus>) -> Result<Step<Work>, NtStatus> {
+pub(crate) fn resume(result: Result<Reply, NtStatus>) -> Result<Step<SetInfoWork>, NtStatus> {
     expect_done(result)?;
     Ok(Step::ok(set_info_body()))
 }

@@ -26,7 +26,7 @@ struct Admission {
 }
 
 /// A TREE_CONNECT whose share's root the volume is looking up.
-pub(crate) struct Work {
+pub(crate) struct TreeConnectWork {
     volume: VolumeSlot,
     share: Arc<Share>,
 }
@@ -35,7 +35,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &mut Context,
     element: Element<'_>,
-) -> Result<Step<Box<Work>>, NtStatus> {
+) -> Result<Step<Box<TreeConnectWork>>, NtStatus> {
     // A man in the middle could lead a session to another share (MS-SMB2 3.3.5.7).
     let is_nobody =
         context.session(&state.sessions)?.flags.intersects(SessionFlags::IS_GUEST | SessionFlags::IS_NULL);
@@ -69,7 +69,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
     }
     let Admission { volume, share, .. } = admit(state, context, share)?;
     let operation = Operation::OpenRoot { path: share.path.encode_utf16().collect() };
-    let work = Box::new(Work { volume, share });
+    let work = Box::new(TreeConnectWork { volume, share });
     Ok(Step::Submit { volume, operation, work })
 }
 
@@ -97,10 +97,10 @@ fn admit<B: Backend, D: Directory>(
 pub(crate) fn resume<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &mut Context,
-    work: &Work,
+    work: &TreeConnectWork,
     result: Result<Reply, NtStatus>,
-) -> Result<Step<Box<Work>>, NtStatus> {
-    let Work { volume, share: asked } = work;
+) -> Result<Step<Box<TreeConnectWork>>, NtStatus> {
+    let TreeConnectWork { volume, share: asked } = work;
     let root = match result {
         Ok(Reply::Root(root)) => root,
         Err(NtStatus::CANCELLED) => return Err(NtStatus::CANCELLED),
@@ -164,7 +164,7 @@ fn connect<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &mut Context,
     mut tree: Tree,
-) -> Result<Step<Box<Work>>, NtStatus> {
+) -> Result<Step<Box<TreeConnectWork>>, NtStatus> {
     let dialect = context.dialect(&state.connections);
     let is_smb3 = dialect >= Dialect::Smb300;
     let mut flags = ShareFlags::empty();

@@ -19,7 +19,7 @@ use volume::security::rights;
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
 /// A WRITE that waits for its volume, or for its payload.
-pub(crate) enum Work {
+pub(crate) enum WriteWork {
     Submitted { length: u32 },
     Remote(Box<RemoteWrite>),
 }
@@ -42,10 +42,10 @@ struct Target {
 }
 
 impl Target {
-    fn submit(self, data: Payload, length: u32) -> Step<Work> {
+    fn submit(self, data: Payload, length: u32) -> Step<WriteWork> {
         let Self { volume, open, offset, write_through, unbuffered } = self;
         let operation = Operation::Write { open, offset, data, write_through, unbuffered };
-        Step::Submit { volume, operation, work: Work::Submitted { length } }
+        Step::Submit { volume, operation, work: WriteWork::Submitted { length } }
     }
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
     related: ChainFile,
     element: Element<'_>,
     now: Monotonic,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<WriteWork>, NtStatus> {
     let request = WriteRequest::parse(element.bytes())?;
     let channel = request.channel.get();
     // By RDMA, the message carries nothing and RemainingBytes says how much there is.
@@ -108,7 +108,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
     if let Some(memory) = memory {
         let until = Until::Fetched { len_bytes: length as usize, descriptors: memory.descriptors.clone() };
         return Ok(Step::Park(
-            Work::Remote(Box::new(RemoteWrite { memory, target, length, data: None })),
+            WriteWork::Remote(Box::new(RemoteWrite { memory, target, length, data: None })),
             until,
         ));
     }
@@ -117,7 +117,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
 }
 
 /// The answer to a WRITE to a pipe, which most clients expect to be padded by a byte.
-fn written_to_pipe(count: usize) -> Step<Work> {
+fn written_to_pipe(count: usize) -> Step<WriteWork> {
     let mut body = Vec::new();
     body.put(&WriteResponseBody { count: (count as u32).into(), ..Default::default() });
     body.push(0);
@@ -127,12 +127,12 @@ fn written_to_pipe(count: usize) -> Step<Work> {
 pub(crate) fn resume<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &mut Context,
-    work: Work,
+    work: WriteWork,
     result: Result<Reply, NtStatus>,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<WriteWork>, NtStatus> {
     let length = match work {
-        Work::Submitted { length } => length,
-        Work::Remote(work) => {
+        WriteWork::Submitted { length } => length,
+        WriteWork::Remote(work) => {
             expect_done(result)?;
             return write_fetched(state, context, *work);
         }
@@ -157,7 +157,7 @@ fn write_fetched<B: Backend, D: Directory>(
     state: &State<B, D>,
     context: &Context,
     work: RemoteWrite,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<WriteWork>, NtStatus> {
     let RemoteWrite { memory, target, length, data } = work;
     let data = remote::open(&state.sessions, context, &memory, data.ok_or(NtStatus::INTERNAL_ERROR)?)?;
     Ok(target.submit(Payload::from(data), length))

@@ -234,7 +234,7 @@ pub(crate) struct Attempt {
     pub in_own_session: bool,
 }
 
-/// An attempt that was admitted and charged. [`LogonGuard::settle`] takes it back; one that is dropped stays charged.
+/// An attempt that was admitted and charged. [`LogonGuard::end_attempt`] takes it back; one that is dropped stays charged.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     attempt: Attempt,
@@ -362,7 +362,7 @@ impl LogonGuard {
     }
 
     /// Ends an attempt. Answers how many failures are owed by then.
-    pub fn settle(&mut self, ticket: &Ticket, outcome: Outcome, now: Monotonic) -> u32 {
+    pub fn end_attempt(&mut self, ticket: &Ticket, outcome: Outcome, now: Monotonic) -> u32 {
         let Attempt { user, host, .. } = &ticket.attempt;
         if outcome == Outcome::Right {
             self.known.remember(user, *host, now);

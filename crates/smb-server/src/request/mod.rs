@@ -103,13 +103,17 @@ impl Requests {
         state: &mut State<B, D>,
         key: RequestKey,
     ) -> Option<Request> {
-        self.settle(state, key)?;
+        self.release_charge(state, key)?;
         self.table.remove(key.get())
     }
 
     /// Gives back what the request named `key` is charged with, before it leaves its table.
     #[inline]
-    fn settle<B: Backend, D: Directory>(&mut self, state: &mut State<B, D>, key: RequestKey) -> Option<()> {
+    fn release_charge<B: Backend, D: Directory>(
+        &mut self,
+        state: &mut State<B, D>,
+        key: RequestKey,
+    ) -> Option<()> {
         let Request { context, work, charge, .. } = self.get_mut(key)?;
         let charge = std::mem::replace(charge, Charge::none());
         if let Some(connection) = state.connections.get_mut(context.connection) {

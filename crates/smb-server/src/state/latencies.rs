@@ -5,7 +5,7 @@ use super::counters::RequestKind;
 use super::share_figures::{AllShareFigures, FiguresSlot};
 use types::{LatencyHistogram, Monotonic};
 
-/// Answers noted between two calls of [`Latencies::settle`]. Further ones go unmeasured: their memory
+/// Answers noted between two calls of [`Latencies::record_noted`]. Further ones go unmeasured: their memory
 /// would have to be allocated.
 const NOTED_MAX: usize = 4096;
 
@@ -17,7 +17,7 @@ const NOTED_MAX: usize = 4096;
 pub(crate) struct Latencies {
     /// Without those of other servers of the cluster.
     by_kind: [LatencyHistogram; RequestKind::ALL.len()],
-    /// Requests answered since the last call of [`Self::settle`], and when they were taken in.
+    /// Requests answered since the last call of [`Self::record_noted`], and when they were taken in.
     noted: Vec<(Monotonic, RequestKind, FiguresSlot, ClientSlot)>,
 }
 
@@ -36,14 +36,19 @@ impl Latencies {
         }
     }
 
-    /// Whether [`Self::settle`] has something to do.
+    /// Whether [`Self::record_noted`] has something to do.
     #[inline]
     pub fn has_noted(&self) -> bool {
         !self.noted.is_empty()
     }
 
     /// Takes `now` for the time at which all noted answers were handed over.
-    pub fn settle(&mut self, shares: &mut AllShareFigures, clients: &mut AllClientFigures, now: Monotonic) {
+    pub fn record_noted(
+        &mut self,
+        shares: &mut AllShareFigures,
+        clients: &mut AllClientFigures,
+        now: Monotonic,
+    ) {
         for (since, kind, share, client) in self.noted.drain(..) {
             if client != ClientSlot::SERVERS {
                 self.by_kind[kind as usize].record(now.since(since));

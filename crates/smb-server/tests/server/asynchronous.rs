@@ -25,7 +25,7 @@ fn waiting(world: &mut World, client: &mut Client) -> (Header, Header) {
     client.send(world, request);
     let operation = world.layer.0.borrow().asked[0].0;
     world.layer.0.borrow_mut().events.push_back(Event::Pending { operation });
-    world.settle();
+    world.run_until_idle();
     let interim = client.receive(world).unwrap();
     assert_eq!(status(&interim), NtStatus::PENDING);
     (asked, *Header::parse(&interim).unwrap())
@@ -40,7 +40,7 @@ fn a_waiting_request_is_answered_twice_under_one_async_id() {
     assert!(interim.flags().contains(HeaderFlags::ASYNC_COMMAND));
     assert!(interim.credits.get() > 0, "the credit comes back at once");
     world.layer.release(0);
-    world.settle();
+    world.run_until_idle();
     let answer = client.receive(&mut world).unwrap();
     let last = Header::parse(&answer).unwrap();
     assert_eq!((last.status(), last.async_id()), (NtStatus::SUCCESS, interim.async_id()));
@@ -129,11 +129,11 @@ fn a_request_in_the_middle_of_a_compound_waits_and_what_follows_waits_for_it() {
         world.layer.0.borrow_mut().hold = true;
         client.send(&mut world, join(requests, true));
         world.layer.release(0);
-        world.settle();
+        world.run_until_idle();
         assert_eq!(world.layer.asked(), 1, "{command:?}");
         let operation = world.layer.0.borrow().asked[0].0;
         world.layer.0.borrow_mut().events.push_back(Event::Pending { operation });
-        world.settle();
+        world.run_until_idle();
         let first = split(&client.receive(&mut world).expect("what was done, and that the next waits"));
         let found: Vec<_> = first.iter().map(|answer| status(answer)).collect();
         assert_eq!(found, [NtStatus::SUCCESS, NtStatus::PENDING], "{command:?}");
@@ -142,7 +142,7 @@ fn a_request_in_the_middle_of_a_compound_waits_and_what_follows_waits_for_it() {
         assert!(client.receive(&mut world).is_none(), "CLOSE waits for it");
         world.layer.0.borrow_mut().hold = false;
         world.layer.release(0);
-        world.settle();
+        world.run_until_idle();
         let last = client.receive(&mut world).expect("the answer");
         let header = Header::parse(&last).unwrap();
         assert_eq!((header.status(), header.async_id()), (NtStatus::SUCCESS, interim.async_id()));
@@ -310,7 +310,7 @@ fn more_waiting_requests_than_allowed_are_refused() {
     client.send(&mut world, second);
     let operation = world.layer.0.borrow().asked.last().unwrap().0;
     world.layer.0.borrow_mut().events.push_back(Event::Pending { operation });
-    world.settle();
+    world.run_until_idle();
     assert_eq!(status(&client.receive(&mut world).unwrap()), NtStatus::INSUFFICIENT_RESOURCES);
 }
 

@@ -265,7 +265,7 @@ fn a_tree_connect_ends_with_its_session_while_the_root_is_looked_up() {
         .asked
         .retain(|(_, asked)| matches!(asked, volume::backend::Operation::OpenRoot { .. }));
     world.layer.release(0);
-    world.settle();
+    world.run_until_idle();
     let answer = client.receive(&mut world).unwrap();
     assert_eq!(status(&answer), NtStatus::USER_SESSION_DELETED);
 }

@@ -99,7 +99,7 @@ fn a_replayable_create_outlives_its_channel() {
     world.server.connection_closed(first.connection, world.now);
     assert!(world.layer.0.borrow().cancelled.is_empty());
     world.layer.release(0);
-    world.settle();
+    world.run_until_idle();
     assert_eq!(world.server.gauges().opens, 1);
     world.server.connection_closed(second.connection, world.now);
     assert_eq!((world.server.gauges().opens, world.server.gauges().sessions), (0, 0));
@@ -114,7 +114,7 @@ fn a_create_whose_tree_its_client_has_ended_is_closed_and_not_kept_for_a_replay(
     client.send(&mut world, create);
     client.call(&mut world, Command::TreeDisconnect, |out| out.put(&EmptyBody::default()));
     world.layer.release(0);
-    world.settle();
+    world.run_until_idle();
     let layer = world.layer.0.borrow();
     assert!(
         layer.asked.iter().any(|(_, asked)| matches!(asked, Operation::Close { .. })),
@@ -135,7 +135,7 @@ fn a_create_that_nobody_could_find_again_ends_with_its_channel() {
     world.server.connection_closed(first.connection, world.now);
     assert_eq!(world.layer.0.borrow().cancelled.len(), 1);
     world.layer.release(0);
-    world.settle();
+    world.run_until_idle();
     assert_eq!(world.server.gauges().opens, 0);
     let layer = world.layer.0.borrow();
     assert!(layer.asked.iter().any(|(_, asked)| matches!(asked, Operation::Close { .. })), "it is closed");
@@ -161,7 +161,7 @@ fn a_write_in_flight_on_a_dead_channel_is_waited_for_by_its_replay() {
     let early = replay(&mut world).expect("a refusal");
     assert_eq!(status(&early), NtStatus::FILE_NOT_AVAILABLE, "the first may still be written");
     world.layer.release(0);
-    world.settle();
+    world.run_until_idle();
     world.layer.0.borrow_mut().hold = false;
     let late = replay(&mut world).expect("an answer");
     assert_eq!(status(&late), NtStatus::SUCCESS);
@@ -197,13 +197,13 @@ fn lease_breaks_go_to_the_oldest_channel_that_is_left() {
         epoch: 1,
     };
     world.layer.0.borrow_mut().events.push_back(broken());
-    world.settle();
+    world.run_until_idle();
     assert!(second.receive(&mut world).is_none());
     let told = first.receive(&mut world).expect("the break");
     assert_eq!(Header::parse(&told).unwrap().command(), Some(Command::OplockBreak));
     world.server.connection_closed(first.connection, world.now);
     world.layer.0.borrow_mut().events.push_back(broken());
-    world.settle();
+    world.run_until_idle();
     assert!(second.receive(&mut world).is_some());
 }
 
@@ -226,7 +226,7 @@ fn a_break_is_told_again_where_its_channel_dies_before_it_is_acknowledged() {
     let file_id = CreateResponse::parse(&answer).unwrap().file_id;
     let broken = Event::BreakOplock { open: OpenId(1), session: SessionId(0), to: OplockLevel::LevelII };
     world.layer.0.borrow_mut().events.push_back(broken);
-    world.settle();
+    world.run_until_idle();
     assert!(first.receive(&mut world).is_some());
     world.server.connection_closed(first.connection, world.now);
     let told = second.receive(&mut world).expect("the break again");

@@ -177,7 +177,7 @@ fn what_a_chain_holds_while_it_waits_counts_against_its_connection() {
     client.send(&mut world, chain);
     assert!(!world.server.wants_messages(client.connection));
     world.layer.release(0);
-    world.settle();
+    world.run_until_idle();
     while client.receive(&mut world).is_some() {}
     assert!(world.server.wants_messages(client.connection));
 }

@@ -196,7 +196,7 @@ fn the_break_of_an_oplock_names_the_session_of_its_open() {
     let (open, session) = (OpenId(1), SessionId(client.session));
     let event = Event::BreakOplock { open, session, to: OplockLevel::LevelII };
     world.layer.0.borrow_mut().events.push_back(event);
-    world.settle();
+    world.run_until_idle();
     let told = client.receive(&mut world).expect("the break");
     assert_eq!(Header::parse(&told).unwrap().session_id.get(), client.session);
 }

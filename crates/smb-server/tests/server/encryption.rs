@@ -126,7 +126,7 @@ fn a_logon_anew_is_not_protected_by_the_encryption_of_another_session() {
 /// Whether a break of the client's own comes encrypted.
 fn is_told_encrypted(world: &mut World, client: &Client, event: volume::backend::Event) -> bool {
     world.layer.0.borrow_mut().events.push_back(event);
-    world.settle();
+    world.run_until_idle();
     let raw = world.sent(client.connection).expect("the break");
     let header = *Header::parse(&client.open(&raw)).unwrap();
     assert_eq!(header.command(), Some(Command::OplockBreak));

@@ -70,12 +70,12 @@ fn a_slow_request_holds_up_nobody() {
     client.send(&mut world, fast);
     assert_eq!(world.layer.asked(), 2);
     world.layer.release(1);
-    world.settle();
+    world.run_until_idle();
     let answer = client.receive(&mut world).unwrap();
     assert_eq!(Header::parse(&answer).unwrap().message_id.get(), fast_id);
     assert!(client.receive(&mut world).is_none());
     world.layer.release(0);
-    world.settle();
+    world.run_until_idle();
     let answer = client.receive(&mut world).unwrap();
     assert_eq!(ReadResponse::parse(&answer).unwrap().data().unwrap(), b"con");
 }
@@ -90,7 +90,7 @@ fn an_oplock_break_reaches_its_holder_and_its_acknowledgment_the_file_layer() {
         session: SessionId(client.session),
         to: OplockLevel::LevelII,
     });
-    world.settle();
+    world.run_until_idle();
     let notification = client.receive(&mut world).unwrap();
     assert_eq!(Header::parse(&notification).unwrap().message_id.get(), u64::MAX);
     let told = OplockBreak::parse(&notification).unwrap();
@@ -131,7 +131,7 @@ fn a_lease_break_reaches_the_client_and_its_acknowledgment_the_file_layer() {
         acknowledge: true,
         epoch: 2,
     });
-    world.settle();
+    world.run_until_idle();
     let notification = client.receive(&mut world).unwrap();
     let told = LeaseBreakNotification::parse(&notification).unwrap();
     assert_eq!((told.lease_key, told.new_epoch.get(), told.new_lease_state.get()), ([8; 16], 2, 1));

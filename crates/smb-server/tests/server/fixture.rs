@@ -27,7 +27,7 @@ use zerocopy::IntoBytes;
 pub const PASSWORD: &str = "right";
 pub const WALL: FileTime = FileTime(133_000_000_000_000_000);
 
-/// Turns of the loop that [`World::settle`] gives to a volume in memory.
+/// Turns of the loop that [`World::run_until_idle`] gives to a volume in memory.
 const VOLUME_POLLS: usize = 64;
 
 /// A disk in memory that outlives the server.
@@ -416,10 +416,10 @@ impl World {
     /// Gives the server a message and lets it work until it has nothing left to do.
     pub fn deliver(&mut self, connection: ConnectionId, message: &[u8]) {
         self.server.handle_message(connection, Buf::from(message), self.now);
-        self.settle();
+        self.run_until_idle();
     }
 
-    pub fn settle(&mut self) {
+    pub fn run_until_idle(&mut self) {
         while self.server.poll(self.now) {}
         // A volume has more to do than it reports: its disk answers, and work that was too much for one turn
         // continues.
@@ -432,7 +432,7 @@ impl World {
     pub fn wait(&mut self, time: Duration) {
         self.now = self.now.after(time);
         self.server.handle_timeout(self.now);
-        self.settle();
+        self.run_until_idle();
     }
 
     /// The next message for the client, as it would be on the wire.

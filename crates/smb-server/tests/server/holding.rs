@@ -20,7 +20,7 @@ fn cancel_of(message_id: u64) -> Vec<u8> {
 fn pend_newest(world: &mut World) {
     let operation = world.layer.0.borrow().asked.last().unwrap().0;
     world.layer.0.borrow_mut().events.push_back(Event::Pending { operation });
-    world.settle();
+    world.run_until_idle();
 }
 
 fn hold(world: &World) {
@@ -108,7 +108,7 @@ fn creates_that_wait_count_with_what_follows_them_and_are_refused_above_the_limi
         assert!(world.server.wants_messages(client.connection), "what waits does not keep others waiting");
     }
     world.server.connection_closed(client.connection, world.now);
-    world.settle();
+    world.run_until_idle();
     let left = world.server.gauges();
     assert_eq!((left.parked_bytes, left.in_flight_bytes, left.requests_in_work), (0, 0, 0));
 }
@@ -143,14 +143,14 @@ fn a_waiting_request_keeps_of_its_message_only_what_is_still_to_be_done() {
         false,
     );
     client.send(&mut world, message);
-    world.settle();
+    world.run_until_idle();
     assert!(world.server.gauges().in_flight_bytes >= 60_000, "the whole message is held");
     pend_newest(&mut world);
     assert!(world.server.gauges().parked_bytes < 4096, "only CREATE and CLOSE are");
     while client.receive(&mut world).is_some() {}
     assert_eq!(world.server.gauges().in_flight_bytes, 0);
     world.layer.release(0);
-    world.settle();
+    world.run_until_idle();
     let answer = client.receive(&mut world).expect("of CREATE");
     assert_eq!(status(&answer), NtStatus::SUCCESS);
     assert!(client.receive(&mut world).is_some(), "CLOSE goes on");
@@ -219,7 +219,7 @@ fn a_user_has_no_more_opens_than_are_free() {
         let answer = second.call(&mut world, Command::Create, Client::create_body("file"));
         assert_eq!(status(&answer), NtStatus::TOO_MANY_OPENED_FILES);
         world.server.connection_closed(client.connection, world.now);
-        world.settle();
+        world.run_until_idle();
         assert_eq!(world.server.gauges().opens, 0);
     }
 }
@@ -334,7 +334,7 @@ fn the_end_of_a_logon_that_never_was_does_not_reach_the_volumes() {
     client.negotiate(&mut world, &Wishes::default());
     assert_eq!(client.log_on(&mut world, "wrong"), NtStatus::PENDING);
     world.server.connection_closed(client.connection, world.now);
-    world.settle();
+    world.run_until_idle();
     let asked = &world.layer.0.borrow().asked;
     assert!(!asked.iter().any(|(_, operation)| matches!(operation, Operation::EndSession { .. })));
 }

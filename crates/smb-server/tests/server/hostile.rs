@@ -135,7 +135,7 @@ proptest! {
         world.deliver(client.connection, &message);
         prop_assert!(world.server.gauges().requests_in_work <= 1);
         world.server.connection_closed(client.connection, world.now);
-        world.settle();
+        world.run_until_idle();
         let left = world.server.gauges();
         prop_assert_eq!((left.connections, left.sessions, left.opens, left.requests_in_work), (0, 0, 0, 0));
         prop_assert_eq!((left.in_flight_bytes, left.parked_bytes), (0, 0));

@@ -245,12 +245,12 @@ fn of_two_answers_to_one_request_the_last_alone_is_signed() {
     client.send(&mut world, read);
     let operation = world.layer.0.borrow().asked[0].0;
     world.layer.0.borrow_mut().events.push_back(Event::Pending { operation });
-    world.settle();
+    world.run_until_idle();
     let interim = client.receive(&mut world).unwrap();
     assert_eq!((status(&interim), signature(&interim)), (NtStatus::PENDING, [0; 16]));
     world.layer.0.borrow_mut().content = b"hello".to_vec();
     world.layer.release(0);
-    world.settle();
+    world.run_until_idle();
     let answer = client.receive(&mut world).unwrap();
     assert!(client.is_signed(&answer));
 }
@@ -313,7 +313,7 @@ fn a_logoff_ends_its_session_when_its_own_answer_is_sent() {
     assert_eq!(status(&echo), NtStatus::SUCCESS);
     assert_eq!(world.server.gauges().sessions, 3, "another connection's answer ends nobody's session");
     world.layer.release(0);
-    world.settle();
+    world.run_until_idle();
     let answers = split(&client.receive(&mut world).unwrap());
     assert!(answers.iter().all(|answer| status(answer) == NtStatus::SUCCESS));
     assert_eq!(world.server.gauges().sessions, 2);
@@ -338,7 +338,7 @@ fn a_session_that_logged_off_ends_though_its_connection_was_lost_before_the_answ
     let chain = join(vec![logoff, create], false);
     world.deliver(other.connection, &chain);
     world.server.connection_closed(other.connection, world.now);
-    world.settle();
+    world.run_until_idle();
     assert_eq!(world.server.gauges().sessions, 0);
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use volume::backend::Event;
 
 fn counts(world: &mut World) -> [u64; 3] {
-    world.server.settle_latencies(world.now);
+    world.server.record_latencies(world.now);
     RequestKind::ALL.map(|kind| world.server.latency(kind).count())
 }
 
@@ -21,13 +21,13 @@ fn a_request_takes_from_its_arrival_to_the_time_at_which_its_answer_is_handed_ov
     world.layer.0.borrow_mut().hold = true;
     let read = client.build(Command::Read, Client::read_body(file, 4096));
     client.send(&mut world, read);
-    assert!(!world.server.has_unsettled_latencies(), "it is not answered yet");
+    assert!(!world.server.has_noted_latencies(), "it is not answered yet");
     world.wait(Duration::from_millis(3));
     world.layer.release(0);
-    world.settle();
+    world.run_until_idle();
     client.receive(&mut world).unwrap();
-    assert!(world.server.has_unsettled_latencies());
-    world.server.settle_latencies(world.now.after(Duration::from_millis(1)));
+    assert!(world.server.has_noted_latencies());
+    world.server.record_latencies(world.now.after(Duration::from_millis(1)));
     let reads = world.server.latency(RequestKind::Read);
     assert_eq!((reads.count(), reads.sum()), (1, Duration::from_millis(4)));
 }
@@ -48,11 +48,11 @@ fn what_waits_for_another_client_is_not_measured() {
     client.send(&mut world, lock);
     let operation = world.layer.0.borrow().asked[0].0;
     world.layer.0.borrow_mut().events.push_back(Event::Pending { operation });
-    world.settle();
+    world.run_until_idle();
     client.receive(&mut world).expect("the client is told that it waits");
     world.wait(Duration::from_secs(60));
     world.layer.release(0);
-    world.settle();
+    world.run_until_idle();
     client.receive(&mut world).expect("the lock");
     assert_eq!(counts(&mut world), before);
 }

@@ -80,7 +80,7 @@ fn a_break_is_told_to_the_sessions_that_have_the_lease_and_acknowledged_by_them_
     let told = victim.receive(&mut world).expect("the break");
     assert_eq!(LeaseBreakNotification::parse(&told).unwrap().lease_key, KEY);
     assert_eq!(acknowledge(&mut mallory, &mut world, 0), NtStatus::OBJECT_NAME_NOT_FOUND);
-    world.settle();
+    world.run_until_idle();
     assert!(third.receive(&mut world).is_none(), "the victim has not written back yet");
     assert_eq!(acknowledge(&mut victim, &mut world, RH), NtStatus::SUCCESS);
     assert!(opened(&mut third, &mut world).is_some());
@@ -110,7 +110,7 @@ fn a_break_whose_acknowledgment_was_refused_is_told_again_when_its_connection_is
     assert!(victim.receive(&mut world).is_some(), "the break");
     assert_eq!(acknowledge(&mut victim, &mut world, RWH), NtStatus::REQUEST_NOT_ACCEPTED);
     world.server.connection_closed(victim.connection, world.now);
-    world.settle();
+    world.run_until_idle();
     assert!(further.receive(&mut world).is_some(), "the break, again");
 }
 
@@ -125,10 +125,10 @@ fn a_break_that_comes_before_the_answer_to_its_leases_create_is_told_with_it() {
     let (from, to) = (LeaseState::all(), LeaseState::READ);
     let event = Event::BreakLease { client: VICTIM, key: KEY, from, to, acknowledge: true, epoch: 2 };
     world.layer.0.borrow_mut().events.push_back(event);
-    world.settle();
+    world.run_until_idle();
     assert!(first.receive(&mut world).is_none(), "nobody has the lease yet");
     world.layer.release(0);
-    world.settle();
+    world.run_until_idle();
     let mut commands = Vec::new();
     while let Some(message) = first.receive(&mut world) {
         commands.push(Header::parse(&message).unwrap().command());

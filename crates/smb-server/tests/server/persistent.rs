@@ -138,7 +138,7 @@ fn a_handle_whose_reconnect_was_answered_to_a_dead_channel_can_be_had_by_another
     let message = create_message(&mut first, HeaderFlags::empty(), back());
     world.server.handle_message(first.connection, Buf::from(&message[..]), world.now);
     world.server.connection_closed(first.connection, world.now);
-    world.settle();
+    world.run_until_idle();
     assert_eq!((world.opens_in_volume(), world.server.gauges().opens), (1, 0), "it waits for its client");
     let answer = create_with(&mut second, &mut world, HeaderFlags::empty(), back());
     assert_eq!((status(&answer), granted(&answer).0), (NtStatus::SUCCESS, RWH));
@@ -197,11 +197,11 @@ fn a_handle_whose_share_is_gone_after_a_start_goes_with_it() {
 
     let mut world = World::started_again(&disk);
     lasting(&mut world);
-    world.settle();
+    world.run_until_idle();
     assert_eq!(world.opens_in_volume(), 1);
     world.people.0.borrow_mut().shares.insert("share".into(), None);
     world.server.directory_changed(world.now);
-    world.settle();
+    world.run_until_idle();
     assert_eq!(world.opens_in_volume(), 0);
 }
 
@@ -249,7 +249,7 @@ fn a_server_that_stops_answers_what_it_was_asked_before_nothing_after_and_closes
     world.server.drain(None);
     assert!(world.server.owes_answers());
     write(&mut world);
-    world.settle();
+    world.run_until_idle();
     assert!(!world.server.owes_answers(), "what comes too late is not taken into work");
     world.server.part_from_clients();
     let answer = lasting.receive(&mut world).expect("the answer to the first");

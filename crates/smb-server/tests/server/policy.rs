@@ -33,7 +33,7 @@ fn set(world: &mut World, account: Option<Account>, share: Option<Share>) {
     world.people.0.borrow_mut().account = Some(account);
     world.people.0.borrow_mut().shares.insert("share".into(), share);
     world.server.directory_changed(world.now);
-    world.settle();
+    world.run_until_idle();
 }
 
 fn create(
@@ -145,7 +145,7 @@ impl Everything {
         let mut gone = connected(&mut world, 6, "share");
         let away = durable(&mut gone, &mut world, "away");
         world.server.connection_closed(gone.connection, world.now);
-        world.settle();
+        world.run_until_idle();
         let held = open(&mut busy, &mut world, "held", OPLOCK_LEVEL_BATCH, &[]);
         assert_eq!(write(&mut busy, &mut world, held), Some(NtStatus::SUCCESS));
         let mut waiting = connected(&mut world, 7, "share");
@@ -407,7 +407,7 @@ fn a_durable_open_is_taken_up_again_through_its_own_share_only() {
     let mut first = connected(&mut world, 6, "share");
     let file = durable(&mut first, &mut world, "file");
     world.server.connection_closed(first.connection, world.now);
-    world.settle();
+    world.run_until_idle();
     for other in ["read-only", "read", "change", "full"] {
         let mut client = connected(&mut world, 6, other);
         assert_eq!(
@@ -451,7 +451,7 @@ fn tree_connect_meanwhile(account: Option<Account>, share: Option<Share>) -> Opt
     assert!(client.receive(&mut world).is_none());
     set(&mut world, account, share);
     world.layer.release(0);
-    world.settle();
+    world.run_until_idle();
     client.receive(&mut world)
 }
 
@@ -496,7 +496,7 @@ fn a_create_that_is_past_waiting_when_its_tree_ends_leaves_no_open() {
     narrow.options.read_only = true;
     set(&mut world, Some(account()), Some(narrow));
     world.layer.release(0);
-    world.settle();
+    world.run_until_idle();
     assert!(status(&client.receive(&mut world).unwrap()).is_error());
     let layer = world.layer.0.borrow();
     assert!(matches!(layer.asked.last(), Some((_, Operation::Close { .. }))), "the open is closed again");

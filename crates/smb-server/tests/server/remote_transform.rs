@@ -81,7 +81,7 @@ fn write(
         Outgoing::RemoteRead { token, len_bytes, .. } => {
             assert_eq!(len_bytes, fetched.len());
             world.server.remote_read(client.connection, token, Some(Buf::from(fetched)), world.now);
-            world.settle();
+            world.run_until_idle();
             status(&outcome(client, world).0)
         }
         Outgoing::Message { payload, .. } => status(&client.open(&payload.contiguous())),

@@ -13,7 +13,7 @@ use std::io::{self, ErrorKind};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use sys::driver::{self, Completion, Descriptor, Driver, Operation, Outcome, Queue};
+use sys::driver::{self, Completion, Descriptor, Driver, IoOperation, Outcome, Queue};
 use sys::{Buf, BufMut, Payload};
 
 /// Space for messages that come together.
@@ -116,7 +116,7 @@ impl TcpLink {
             if taken < data.len() {
                 self.is_sending = true;
                 let data = if taken > 0 { data.slice(taken, data.len() - taken) } else { data };
-                self.queue.submit(SEND, Operation::Send { socket: self.socket.clone(), data });
+                self.queue.submit(SEND, IoOperation::Send { socket: self.socket.clone(), data });
             }
         }
         self.arm();
@@ -202,7 +202,7 @@ impl TcpLink {
         if let Some(into) = into {
             self.is_receiving = true;
             let socket = self.socket.clone();
-            self.queue.submit(RECEIVE, Operation::Receive { socket, into, at });
+            self.queue.submit(RECEIVE, IoOperation::Receive { socket, into, at });
         }
     }
 

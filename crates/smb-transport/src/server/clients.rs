@@ -29,7 +29,7 @@ enum Standing {
 
 /// The transport's name of a connection.
 #[derive(Debug, Clone, Copy)]
-enum Link {
+enum ClientLink {
     Tcp(TcpId),
     Direct(QueuePairId, Standing),
 }
@@ -38,7 +38,7 @@ enum Link {
 pub struct Clients<C, V> {
     tcp: Tcp,
     direct: SmbDirect<V>,
-    links: IdentityMap<C, Link>,
+    links: IdentityMap<C, ClientLink>,
     by_tcp: IdentityMap<TcpId, C>,
     by_direct: QueuePairMap<C>,
     held: Held<C>,
@@ -139,7 +139,7 @@ impl<C: Copy + Eq + Hash, V: Verbs> Clients<C, V> {
                 }
                 TcpEvent::Opened { connection, peer, local } => {
                     let origin = Origin { peer, local, carrier: Carrier::Tcp };
-                    match self.admit(service, origin, Link::Tcp(connection), now) {
+                    match self.admit(service, origin, ClientLink::Tcp(connection), now) {
                         Some(name) => {
                             self.by_tcp.insert(connection, name);
                         }
@@ -172,7 +172,7 @@ impl<C: Copy + Eq + Hash, V: Verbs> Clients<C, V> {
                 }
                 SmbDirectEvent::Opened { connection, info } => {
                     let origin = Origin { peer: info.peer, local: info.local, carrier: Carrier::SmbDirect };
-                    match self.admit(service, origin, Link::Direct(connection, Standing::Guest), now) {
+                    match self.admit(service, origin, ClientLink::Direct(connection, Standing::Guest), now) {
                         Some(name) => self.by_direct.insert(connection, name),
                         None => self.direct.close(connection),
                     }
@@ -231,7 +231,7 @@ impl<C: Copy + Eq + Hash, V: Verbs> Clients<C, V> {
         &mut self,
         service: &mut S,
         origin: Origin,
-        link: Link,
+        link: ClientLink,
         now: Monotonic,
     ) -> Option<C> {
         if self.is_draining {
@@ -255,8 +255,8 @@ impl<C: Copy + Eq + Hash, V: Verbs> Clients<C, V> {
         let mut moved = self.held.resume(service, now, &mut resumed);
         for name in resumed.drain(..) {
             match self.links.get(&name) {
-                Some(&Link::Tcp(tcp)) => self.tcp.resume(tcp),
-                Some(&Link::Direct(direct, _)) => self.direct.throttle(direct, false),
+                Some(&ClientLink::Tcp(tcp)) => self.tcp.resume(tcp),
+                Some(&ClientLink::Direct(direct, _)) => self.direct.throttle(direct, false),
                 None => continue,
             }
             moved = true;
@@ -271,13 +271,13 @@ impl<C: Copy + Eq + Hash, V: Verbs> Clients<C, V> {
         service.take_transmitters(&mut names);
         for name in names.drain(..) {
             match self.links.get(&name) {
-                Some(&Link::Tcp(tcp)) => self.transmit_tcp(service, name, tcp),
-                Some(&Link::Direct(direct, standing)) => {
+                Some(&ClientLink::Tcp(tcp)) => self.transmit_tcp(service, name, tcp),
+                Some(&ClientLink::Direct(direct, standing)) => {
                     self.transmit_direct(service, name, direct);
                     if standing == Standing::Guest
                         && let Some(user) = service.user(name)
                     {
-                        self.links.insert(name, Link::Direct(direct, Standing::Member));
+                        self.links.insert(name, ClientLink::Direct(direct, Standing::Member));
                         self.direct.become_member(direct, user);
                     }
                 }
@@ -287,8 +287,8 @@ impl<C: Copy + Eq + Hash, V: Verbs> Clients<C, V> {
         service.take_closing(&mut names);
         for name in names.drain(..) {
             match self.links.get(&name) {
-                Some(&Link::Tcp(tcp)) => self.tcp.close(tcp, true),
-                Some(&Link::Direct(direct, _)) => self.direct.close(direct),
+                Some(&ClientLink::Tcp(tcp)) => self.tcp.close(tcp, true),
+                Some(&ClientLink::Direct(direct, _)) => self.direct.close(direct),
                 None => {}
             }
         }
@@ -338,8 +338,8 @@ impl<C: Copy + Eq + Hash, V: Verbs> Clients<C, V> {
         for _ in 0..self.slow.len().min(LOOKED_AT_ONCE) {
             let Some(name) = self.slow.pop_front() else { return };
             let bytes = match self.links.get(&name) {
-                Some(&Link::Tcp(tcp)) => self.tcp.queued_bytes(tcp),
-                Some(&Link::Direct(direct, _)) => self.direct.unsent_bytes(direct),
+                Some(&ClientLink::Tcp(tcp)) => self.tcp.queued_bytes(tcp),
+                Some(&ClientLink::Direct(direct, _)) => self.direct.unsent_bytes(direct),
                 None => continue,
             };
             service.set_unsent(name, bytes);

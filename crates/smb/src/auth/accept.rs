@@ -3,7 +3,9 @@
 use super::node::{Heard, NodeAcceptor, NodeProver};
 use super::ntlm::{Direction, NtlmAcceptor, NtlmStep, SIGNATURE, SecurityContext};
 use super::spnego::{Mechanism, NegState, NegTokenInit, NegTokenResp, NegotiationToken, encode_resp};
-use super::{Accepted, AccountLookup, Denied, DeniedReason, Identity, ServerNames, Step, TOKEN_BYTES_MAX};
+use super::{
+    Accepted, AccountLookup, AuthStep, Denied, DeniedReason, Identity, ServerNames, TOKEN_BYTES_MAX,
+};
 use crate::crypto::PreauthHash;
 use std::sync::Arc;
 use types::FileTime;
@@ -78,15 +80,15 @@ impl Acceptor {
         accounts: &dyn AccountLookup,
         now: FileTime,
         random: &mut dyn FnMut(&mut [u8]),
-    ) -> Step {
+    ) -> AuthStep {
         let outcome = if token.len() > TOKEN_BYTES_MAX {
             Err(DeniedReason::Malformed.into())
         } else {
             self.try_step(token, accounts, now, random)
         };
         self.heard = None;
-        let step = outcome.unwrap_or_else(Step::Denied);
-        if !matches!(step, Step::Continue(_)) {
+        let step = outcome.unwrap_or_else(AuthStep::Denied);
+        if !matches!(step, AuthStep::Continue(_)) {
             self.framing = Framing::Over;
         }
         step
@@ -98,14 +100,14 @@ impl Acceptor {
         accounts: &dyn AccountLookup,
         now: FileTime,
         random: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<Step, Denied> {
+    ) -> Result<AuthStep, Denied> {
         if matches!(self.framing, Framing::Unknown) && token.starts_with(SIGNATURE) {
             self.framing = Framing::Raw;
         }
         match &self.framing {
             Framing::Over => Err(DeniedReason::OutOfSequence.into()),
             Framing::Raw => match self.ntlm.step(token, accounts, now, random)? {
-                NtlmStep::Continue(answer) => Ok(Step::Continue(answer)),
+                NtlmStep::Continue(answer) => Ok(AuthStep::Continue(answer)),
                 NtlmStep::Done(identity, context) => Ok(done(identity, &context, Vec::new(), false)),
             },
             Framing::Unknown => match NegotiationToken::parse(token) {
@@ -133,7 +135,7 @@ impl Acceptor {
         accounts: &dyn AccountLookup,
         now: FileTime,
         random: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<Step, Denied> {
+    ) -> Result<AuthStep, Denied> {
         if self.node.is_some() && init.mechanisms == [Some(Mechanism::CenoteNode)] {
             return self.node_hello(init, random);
         }
@@ -156,7 +158,7 @@ impl Acceptor {
             // The token belongs to a mechanism that is not spoken here.
             _ => None,
         };
-        Ok(Step::Continue(encode_resp(&NegTokenResp {
+        Ok(AuthStep::Continue(encode_resp(&NegTokenResp {
             state: Some(if preferred { NegState::AcceptIncomplete } else { NegState::RequestMic }),
             mechanism: Some(Mechanism::Ntlm),
             token: answer.as_deref(),
@@ -169,13 +171,13 @@ impl Acceptor {
         &mut self,
         init: &NegTokenInit<'_>,
         random: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<Step, Denied> {
+    ) -> Result<AuthStep, Denied> {
         let (Some(node), Some(token)) = (&mut self.node, init.token) else {
             return Err(DeniedReason::Malformed.into());
         };
         let answer = node.hello(token, self.heard, random)?;
         self.framing = Framing::Node;
-        Ok(Step::Continue(encode_resp(&NegTokenResp {
+        Ok(AuthStep::Continue(encode_resp(&NegTokenResp {
             state: Some(NegState::AcceptIncomplete),
             mechanism: Some(Mechanism::CenoteNode),
             token: Some(&answer),
@@ -183,14 +185,14 @@ impl Acceptor {
         })))
     }
 
-    fn node_proof(&mut self, resp: &NegTokenResp<'_>, now: FileTime) -> Result<Step, Denied> {
+    fn node_proof(&mut self, resp: &NegTokenResp<'_>, now: FileTime) -> Result<AuthStep, Denied> {
         let (Some(node), Some(token)) = (&mut self.node, resp.token) else {
             return Err(DeniedReason::Malformed.into());
         };
         let (node, session_key) = node.proof(token, self.heard, now)?;
         let state = Some(NegState::AcceptCompleted);
         let token = encode_resp(&NegTokenResp { state, ..NegTokenResp::default() });
-        Ok(Step::Done(Box::new(Accepted {
+        Ok(AuthStep::Done(Box::new(Accepted {
             identity: Identity::Node(node),
             session_key,
             token,
@@ -204,14 +206,14 @@ impl Acceptor {
         accounts: &dyn AccountLookup,
         now: FileTime,
         random: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<Step, Denied> {
+    ) -> Result<AuthStep, Denied> {
         let Framing::Negotiated { mechanisms, list_mic_required } = &self.framing else {
             return Err(DeniedReason::OutOfSequence.into());
         };
         let token = resp.token.ok_or(DeniedReason::Malformed)?;
         let (identity, context) = match self.ntlm.step(token, accounts, now, random)? {
             NtlmStep::Continue(answer) => {
-                return Ok(Step::Continue(encode_resp(&NegTokenResp {
+                return Ok(AuthStep::Continue(encode_resp(&NegTokenResp {
                     state: Some(NegState::AcceptIncomplete),
                     mechanism: None,
                     token: Some(&answer),
@@ -238,9 +240,9 @@ impl Acceptor {
     }
 }
 
-fn done(identity: Identity, context: &SecurityContext, token: Vec<u8>, is_list_signed: bool) -> Step {
+fn done(identity: Identity, context: &SecurityContext, token: Vec<u8>, is_list_signed: bool) -> AuthStep {
     let message_security = context.message_security(is_list_signed);
-    Step::Done(Box::new(Accepted {
+    AuthStep::Done(Box::new(Accepted {
         identity,
         session_key: context.session_key().clone(),
         token,

@@ -87,7 +87,7 @@ pub enum Identity {
 
 /// The outcome of one token.
 #[derive(Debug)]
-pub enum Step {
+pub enum AuthStep {
     /// Send the token and wait for the next one (STATUS_MORE_PROCESSING_REQUIRED).
     Continue(Vec<u8>),
     /// The client is who it says. Send the token with the final answer.

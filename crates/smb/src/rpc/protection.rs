@@ -6,7 +6,7 @@
 use super::pdu::{Header, RESPONSE_HEADER_BYTES, Security, TRAILER_BYTES, Trailer};
 use super::{Directory, RpcCaller};
 use crate::auth::{
-    Acceptor, AccountLookup, Identity, MessageSecurity, NtHash, ServerNames, Step, TOKEN_BYTES_MAX,
+    Acceptor, AccountLookup, AuthStep, Identity, MessageSecurity, NtHash, ServerNames, TOKEN_BYTES_MAX,
 };
 use std::ops::Range;
 
@@ -88,17 +88,17 @@ impl Protection {
         }
         let mut random = |bytes: &mut [u8]| directory.random(bytes);
         match acceptor.step(trailer.value, &SameUser(caller), directory.now(), &mut random) {
-            Step::Continue(token) => {
+            AuthStep::Continue(token) => {
                 self.state = State::LoggingOn(acceptor);
                 Progress::Token(token)
             }
             // Everybody knows the key of an anonymous logon.
-            Step::Done(accepted) if matches!(accepted.identity, Identity::User { .. }) => {
+            AuthStep::Done(accepted) if matches!(accepted.identity, Identity::User { .. }) => {
                 let Some(security) = accepted.message_security else { return Progress::Refused };
                 self.state = State::Done(Box::new(security));
                 Progress::Token(accepted.token)
             }
-            Step::Done(_) | Step::Denied(_) => Progress::Refused,
+            AuthStep::Done(_) | AuthStep::Denied(_) => Progress::Refused,
         }
     }
 

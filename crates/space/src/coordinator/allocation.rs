@@ -10,7 +10,7 @@ use super::calls::{Failure, Owner};
 use super::chunks::{Chunk, ChunkState};
 use super::shared::Shared;
 use crate::api::SpaceError;
-use crate::message::{Answer, Operation as Message};
+use crate::message::{Answer, ReplicaOperation};
 use crate::planted::Planted;
 use pool::Purpose;
 use records::Provisioning;
@@ -72,7 +72,7 @@ impl Allocation {
         }
         for disk in chosen {
             shared.chunks.pool.borrow_mut().take(disk);
-            shared.call(Owner::Allocate(index), disk, Message::Allocate { chunk: index, append });
+            shared.call(Owner::Allocate(index), disk, ReplicaOperation::Allocate { chunk: index, append });
         }
         None
     }
@@ -134,7 +134,7 @@ impl Allocation {
                 shared.chunks.map.remove(&index);
             }
             for holder in holders {
-                shared.call(Owner::AllocateUndo(index), holder, Message::Free { chunk: index });
+                shared.call(Owner::AllocateUndo(index), holder, ReplicaOperation::Free { chunk: index });
             }
             return (error != SpaceError::Unavailable).then_some(error);
         }

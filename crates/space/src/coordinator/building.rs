@@ -28,14 +28,14 @@ use super::pace::Pace;
 use super::pending_changes::{Change, Mark, MarkChange};
 use super::shared::Shared;
 use super::syncing::Syncing;
-use crate::message::{Answer, Operation as Message};
+use crate::message::{Answer, ReplicaOperation};
 use crate::planted::Planted;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::api::Regions;
 use types::{ChunkIndex, DiskId, Epoch};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
+enum BuildStep {
     Marking,
     Allocating,
     /// Waiting for operations that began before.
@@ -58,14 +58,14 @@ pub(super) struct Build {
     /// `None`: a surplus copy is given up without a new one.
     pub target: Option<DiskId>,
     pub drop: Option<DiskId>,
-    step: Step,
+    step: BuildStep,
     regions: VecDeque<u64>,
     /// Steps in progress of this build. Those of a build that was given up do not count.
     in_flight: BTreeSet<SyncKey>,
 }
 
 impl Build {
-    fn begin(step: Step, target: Option<DiskId>, drop: Option<DiskId>) -> Self {
+    fn begin(step: BuildStep, target: Option<DiskId>, drop: Option<DiskId>) -> Self {
         Self { target, drop, step, regions: VecDeque::new(), in_flight: BTreeSet::new() }
     }
 
@@ -132,7 +132,7 @@ impl Builds {
         drop: Option<DiskId>,
         shared: &mut Shared,
     ) {
-        self.begin(chunk, Build::begin(Step::Marking, Some(target), drop), shared);
+        self.begin(chunk, Build::begin(BuildStep::Marking, Some(target), drop), shared);
         shared.chunks.pool.borrow_mut().take(target);
         shared.membership.want(Change::Mark(target, chunk));
     }
@@ -147,11 +147,11 @@ impl Builds {
         syncing: &Syncing,
     ) {
         let listed = Planted::SurplusUnverified.is_planted();
-        self.begin(chunk, Build::begin(Step::Verifying { listed }, None, Some(disk)), shared);
+        self.begin(chunk, Build::begin(BuildStep::Verifying { listed }, None, Some(disk)), shared);
         if listed {
             self.drive_build(chunk, shared, operations, syncing);
         } else {
-            shared.call(Owner::BuildRegions(chunk), disk, Message::Regions { chunk });
+            shared.call(Owner::BuildRegions(chunk), disk, ReplicaOperation::Regions { chunk });
         }
     }
 
@@ -165,10 +165,10 @@ impl Builds {
     ) {
         let append = shared.chunks.is_append(chunk);
         let Some(build) = self.map.get_mut(&chunk) else { return };
-        if build.step == Step::Marking && build.target == Some(disk) {
-            build.step = Step::Allocating;
-            shared.call(Owner::Build(chunk), disk, Message::Allocate { chunk, append });
-        } else if build.step == Step::GivingUp && build.drop == Some(disk) {
+        if build.step == BuildStep::Marking && build.target == Some(disk) {
+            build.step = BuildStep::Allocating;
+            shared.call(Owner::Build(chunk), disk, ReplicaOperation::Allocate { chunk, append });
+        } else if build.step == BuildStep::GivingUp && build.drop == Some(disk) {
             self.leave_copy(chunk, disk, shared, operations, syncing);
         }
     }
@@ -183,7 +183,7 @@ impl Builds {
         syncing: &Syncing,
     ) {
         let Some(build) = self.map.get_mut(&chunk) else { return };
-        if build.step != Step::Allocating || build.target != Some(disk) {
+        if build.step != BuildStep::Allocating || build.target != Some(disk) {
             return;
         }
         if let Err(failure) = result {
@@ -197,7 +197,7 @@ impl Builds {
         shared.chunks.add_mirror(chunk, disk);
         let running = operations.running_writes().into_iter().collect();
         if let Some(build) = self.map.get_mut(&chunk) {
-            build.step = Step::Draining(running);
+            build.step = BuildStep::Draining(running);
         }
         self.drive_build(chunk, shared, operations, syncing);
     }
@@ -214,27 +214,27 @@ impl Builds {
         let unclean = operations.dirty_regions.is_unclean(chunk);
         let Some(build) = self.map.get_mut(&chunk) else { return };
         let (target, drop) = (build.target, build.drop);
-        if let Step::Draining(writes) = &mut build.step {
+        if let BuildStep::Draining(writes) = &mut build.step {
             writes.retain(|key| operations.is_under_way(*key));
             // A copy that may differ from another is no source.
             if !writes.is_empty() || unclean {
                 return;
             }
             let Some(source) = source else { return };
-            build.step = Step::Comparing;
-            shared.call(Owner::BuildRegions(chunk), source, Message::Regions { chunk });
+            build.step = BuildStep::Comparing;
+            shared.call(Owner::BuildRegions(chunk), source, ReplicaOperation::Regions { chunk });
             return;
         }
         let copied = build.is_copied();
-        if build.step == (Step::Verifying { listed: true }) && copied {
-            build.step = Step::GivingUp;
+        if build.step == (BuildStep::Verifying { listed: true }) && copied {
+            build.step = BuildStep::GivingUp;
             if let Some(drop) = drop {
                 shared.membership.want(Change::Mark(drop, chunk));
             }
             return;
         }
-        if build.step == Step::Copying && copied {
-            build.step = Step::Unmarking;
+        if build.step == BuildStep::Copying && copied {
+            build.step = BuildStep::Unmarking;
             if let Some(target) = target {
                 shared.membership.want(Change::Unmark(target, chunk));
             }
@@ -243,7 +243,7 @@ impl Builds {
             }
             return;
         }
-        if build.step == Step::Leaving
+        if build.step == BuildStep::Leaving
             && let Some(drop) = drop
             && !is_in_use(chunk, drop, operations, syncing)
         {
@@ -251,8 +251,8 @@ impl Builds {
                 shared.chunks.get(chunk).is_none_or(|known| !known.lives_on(drop)),
                 "a copy that counts is given back (I1)"
             );
-            build.step = Step::Dropping;
-            shared.call(Owner::BuildDrop(chunk), drop, Message::Free { chunk });
+            build.step = BuildStep::Dropping;
+            shared.call(Owner::BuildDrop(chunk), drop, ReplicaOperation::Free { chunk });
         }
     }
 
@@ -272,8 +272,8 @@ impl Builds {
             return;
         }
         let next = match build.step {
-            Step::Comparing => Step::Copying,
-            Step::Verifying { listed: false } => Step::Verifying { listed: true },
+            BuildStep::Comparing => BuildStep::Copying,
+            BuildStep::Verifying { listed: false } => BuildStep::Verifying { listed: true },
             _ => return,
         };
         let Ok(Answer::Regions(Regions { stamps, .. })) = result else {
@@ -281,7 +281,7 @@ impl Builds {
                 // The disk fails, so this copy may soon not be surplus any more.
                 return self.finish_build(chunk, shared);
             }
-            build.step = Step::Draining(BTreeSet::new());
+            build.step = BuildStep::Draining(BTreeSet::new());
             return;
         };
         let written = stamps.iter().enumerate().filter(|(_, stamp)| stamp.epoch() > Epoch(0));
@@ -352,11 +352,13 @@ impl Builds {
     ) -> Vec<MarkChange> {
         let mut held = Vec::new();
         self.map.retain(|&chunk, build| {
-            if build.step == Step::Unmarking && build.target.is_none_or(|target| !in_sync.contains(&target)) {
-                build.step = Step::Copying;
+            if build.step == BuildStep::Unmarking
+                && build.target.is_none_or(|target| !in_sync.contains(&target))
+            {
+                build.step = BuildStep::Copying;
                 held.push(build.changes(chunk));
             }
-            if build.step != Step::GivingUp {
+            if build.step != BuildStep::GivingUp {
                 return true;
             }
             let holders = chunks.get(chunk).map(|known| known.holders.iter()).into_iter().flatten();
@@ -381,14 +383,14 @@ impl Builds {
         syncing: &Syncing,
     ) {
         let Some(build) = self.map.get_mut(&chunk) else { return };
-        if build.step == Step::Unmarking && build.target == Some(disk) {
+        if build.step == BuildStep::Unmarking && build.target == Some(disk) {
             let drop = build.drop;
             shared.chunks.promote_mirror(chunk, disk);
             match drop {
                 Some(drop) => self.leave_copy(chunk, drop, shared, operations, syncing),
                 None => self.finish_build(chunk, shared),
             }
-        } else if build.step == Step::Dropping && build.drop == Some(disk) {
+        } else if build.step == BuildStep::Dropping && build.drop == Some(disk) {
             self.finish_build(chunk, shared);
         }
     }
@@ -406,7 +408,7 @@ impl Builds {
             known.holders.retain(|holder| *holder != drop);
         }
         if let Some(build) = self.map.get_mut(&chunk) {
-            build.step = Step::Leaving;
+            build.step = BuildStep::Leaving;
         }
         self.drive_build(chunk, shared, operations, syncing);
     }
@@ -423,7 +425,7 @@ impl Builds {
             shared.chunks.pool.borrow_mut().give_back(disk);
             shared.membership.want(Change::Unmark(disk, chunk));
         } else if let Some(build) = self.map.get(&chunk)
-            && build.step == Step::Dropping
+            && build.step == BuildStep::Dropping
         {
             // The disk is out, and gives its slab back when it returns.
             self.finish_build(chunk, shared);
@@ -439,7 +441,10 @@ impl Builds {
     /// Gives the copy up; its mark stays until its slab is given back.
     pub fn abort_build(&mut self, chunk: ChunkIndex, shared: &mut Shared) {
         let Some(build) = self.map.get(&chunk) else { return };
-        if matches!(build.step, Step::Unmarking | Step::GivingUp | Step::Leaving | Step::Dropping) {
+        if matches!(
+            build.step,
+            BuildStep::Unmarking | BuildStep::GivingUp | BuildStep::Leaving | BuildStep::Dropping
+        ) {
             return;
         }
         if let (Some(target), Some(known)) = (build.target, shared.chunks.get_mut(chunk)) {
@@ -455,7 +460,7 @@ impl Builds {
         for chunk in touched.map(|(chunk, _)| chunk).collect::<Vec<_>>() {
             let Some(build) = self.map.get_mut(&chunk) else { continue };
             if build.target == Some(disk) {
-                if build.step == Step::Unmarking {
+                if build.step == BuildStep::Unmarking {
                     let changes = build.changes(chunk);
                     shared.membership.forget_marks(changes);
                 }
@@ -465,7 +470,7 @@ impl Builds {
                 }
             } else if matches!(
                 build.step,
-                Step::Verifying { .. } | Step::GivingUp | Step::Leaving | Step::Dropping
+                BuildStep::Verifying { .. } | BuildStep::GivingUp | BuildStep::Leaving | BuildStep::Dropping
             ) {
                 // The other copies count already; the slab of this one is given back when its disk returns.
                 self.finish_build(chunk, shared);
@@ -497,7 +502,7 @@ impl Builds {
                 if let Some(known) = shared.chunks.get_mut(chunk) {
                     known.remove_mirror(disk);
                 }
-                shared.call(Owner::BuildDrop(chunk), disk, Message::Free { chunk });
+                shared.call(Owner::BuildDrop(chunk), disk, ReplicaOperation::Free { chunk });
             }
         }
     }

@@ -10,7 +10,7 @@
 //! | `Fenced` by an epoch of ours | is sent again under the present epoch |
 //! | `Fenced` by a higher epoch | the coordinator stops |
 //! | `NoSession`, `Unreachable` | waits for the next session |
-//! | `WentBack` (to the opening of a session) | waits for the record to say what becomes of the disk ([`super::going_back`]) |
+//! | `WentBack` (to the opening of a session) | waits for the record to say what becomes of the disk ([`super::rollback`]) |
 //! | a disk error for which its machine is to blame; `NoSpace` to a promise or the opening of a session | of reads: ends as `Gone`; others wait for the next session, a little later |
 //! | nothing in time, another disk error, `Poisoned`, `NotMapped` | the disk has failed |
 //!
@@ -28,7 +28,7 @@ use super::mailbox::{Heard, Mailbox, Next};
 use super::membership::Membership;
 use super::pending_changes::Change;
 use crate::message::{
-    Answer, BusError, Operation, Priority, Request, RequestId, Response, SessionId, Waiting,
+    Answer, BusError, Priority, ReplicaOperation, Request, RequestId, Response, SessionId, Waiting,
 };
 use crate::planted::Planted;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -113,7 +113,7 @@ pub(super) enum Failure {
 struct Call {
     disk: DiskId,
     owner: Owner,
-    operation: Operation,
+    operation: ReplicaOperation,
     /// The request's id in the link's present session.
     sent: Option<RequestId>,
     /// Whether the call was sent, in this session or an earlier one: a new session does not give its disk
@@ -280,8 +280,11 @@ impl Calls {
     pub fn disown(&mut self, owner: Owner, disk: DiskId) {
         let of_owner = |call: &&mut Call| call.disk == disk && call.owner == owner;
         if let Some(call) = self.calls.values_mut().find(of_owner) {
-            debug_assert!(matches!(call.operation, Operation::Read { .. }), "only reads have another copy");
-            if let Operation::Read { lba, blocks } = call.operation {
+            debug_assert!(
+                matches!(call.operation, ReplicaOperation::Read { .. }),
+                "only reads have another copy"
+            );
+            if let ReplicaOperation::Read { lba, blocks } = call.operation {
                 call.owner = Owner::Nobody(LostRead { lba, blocks });
             }
         }
@@ -292,7 +295,7 @@ impl Calls {
         &mut self,
         owner: Owner,
         disk: DiskId,
-        operation: Operation,
+        operation: ReplicaOperation,
         context: &Context,
         membership: &Membership,
     ) {
@@ -341,7 +344,7 @@ impl Calls {
         }
         self.set_link(disk, LinkState::Opening { id, epoch, deadline });
         let settled = membership.settled_on(disk);
-        let (priority, operation) = (Priority::Client, Operation::Open { least, settled });
+        let (priority, operation) = (Priority::Client, ReplicaOperation::Open { least, settled });
         let request = Request { volume, session, id, epoch, priority, operation };
         self.sends.push_back((disk, request));
     }
@@ -401,7 +404,7 @@ impl Calls {
         }
         let Some(&key) = self.wire.get(&response.id) else { return Heard::Nothing };
         // A slab that is not there is given back.
-        let frees = |call: &Call| matches!(call.operation, Operation::Free { .. });
+        let frees = |call: &Call| matches!(call.operation, ReplicaOperation::Free { .. });
         let is_freed = self.calls.get(&key).is_some_and(frees);
         // A copy whose answer nobody waits for may have been given back since: its owner looks.
         let owner = self.calls.get(&key).map(|call| call.owner);
@@ -590,7 +593,7 @@ impl Calls {
 
     /// Ends the calls of these operations on a disk without a session: the copies that they change do not
     /// count.
-    pub fn end_calls_on(&mut self, disk: DiskId, is_over: impl Fn(&Operation) -> bool) {
+    pub fn end_calls_on(&mut self, disk: DiskId, is_over: impl Fn(&ReplicaOperation) -> bool) {
         for key in self.of_disk(disk) {
             if self.calls.get(&key).is_some_and(|call| is_over(&call.operation)) {
                 self.finish(key, Err(Failure::Gone));

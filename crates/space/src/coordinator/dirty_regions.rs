@@ -17,7 +17,7 @@ use super::choosing::Belief;
 use super::context::Geometry;
 use super::mailbox::{Mailbox, Next};
 use super::shared::Shared;
-use crate::message::{Answer, Operation as Message};
+use crate::message::{Answer, ReplicaOperation};
 use crate::planted::Planted;
 use std::collections::BTreeMap;
 use store::api::Regions;
@@ -178,7 +178,7 @@ impl DirtyRegions {
         *doubt = Doubt::Probing { pending: holders.to_vec(), answers: Vec::new() };
         shared.mailbox.counters.probed_chunks += 1;
         for disk in holders {
-            shared.call(Owner::Probe(index), disk, Message::Regions { chunk: index });
+            shared.call(Owner::Probe(index), disk, ReplicaOperation::Regions { chunk: index });
         }
     }
 

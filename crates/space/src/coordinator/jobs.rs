@@ -165,7 +165,7 @@ impl Jobs {
             self.start_resyncs(shared);
         }
         self.builds.sweep_marks(shared, operations, syncing);
-        self.settle_mirrors(shared);
+        self.resolve_lone_mirrors(shared);
         self.verify.retry_repairs(shared, operations, syncing);
         if !self.is_suspended(JobKind::Rebuild) {
             self.plan_rebuild(shared);
@@ -209,7 +209,7 @@ impl Jobs {
     /// Resolves mirrors whose job is gone. If the record has the disk in sync and the copy unmarked, the
     /// copy counts, as the next opening would find. Any other copy has nobody to fill it: the record has
     /// its disk stale or the copy marked, and the jobs that follow from either begin anew.
-    fn settle_mirrors(&self, shared: &mut Shared) {
+    fn resolve_lone_mirrors(&self, shared: &mut Shared) {
         let mut lone = Vec::new();
         for (&index, chunk) in &shared.chunks.map {
             for &disk in &chunk.mirrors {

@@ -3,7 +3,7 @@
 //! Calls go from the coordinator downwards. A part that finds work for one above or beside itself
 //! leaves a [`Next`] here, and the coordinator hands it on before it takes any other input.
 //!
-//! Invariant: when the coordinator has settled down, `next` is empty.
+//! Invariant: when [`Coordinator::drive`](super::Coordinator::drive) returns, `next` is empty.
 
 use super::keys::{Holder, OperationKey, Synced};
 use super::{Counters, Event};

@@ -12,7 +12,7 @@
 //! | [`syncing`], with [`choosing`] | the steps that make the copies of one region equal, of which all jobs are made | I5, I6 |
 //! | [`operations`]: [`clients`], [`gates`], [`reading`], [`running`], [`locks`], [`allocation`], [`absences`], [`dirty_regions`] | what the volume asks, piece by piece; which regions may differ after a crash; which blocks a disk that is out has missed | I1, I6, I10 |
 //! | [`opening`] | the way to a complete chunk map | I5, I10 |
-//! | [`shared`]: [`calls`], [`chunks`], [`membership`] with [`members`] and [`pending_changes`], [`homes`], [`lease`] and [`state`] | the ways to disks; the map from chunks to disks; the record and its changes by compare-and-swap | I2, I3 |
+//! | [`shared`]: [`calls`], [`chunks`], [`membership`] with [`members`] and [`pending_changes`], [`fault_domains`], [`lease`] and [`state`] | the ways to disks; the map from chunks to disks; the record and its changes by compare-and-swap | I2, I3 |
 //! | [`context`], [`mailbox`], [`keys`] | what all parts go by, and leave to each other | |
 
 mod absences;
@@ -184,14 +184,15 @@ impl Coordinator {
     }
 
     /// Counts as [`Self::chunk_counts`], without chunks whose slabs are still being allocated: nothing is in them that could be lost.
-    pub fn settled_chunk_counts(&self) -> (u64, u64) {
+    pub fn allocated_chunk_counts(&self) -> (u64, u64) {
         self.count_chunks(true)
     }
 
-    fn count_chunks(&self, only_settled: bool) -> (u64, u64) {
+    fn count_chunks(&self, only_allocated: bool) -> (u64, u64) {
         let in_sync = &self.shared.membership.in_sync;
         let copies = usize::from(self.record().resiliency.copies());
-        let counted = self.shared.chunks.map.values().filter(|chunk| !only_settled || !chunk.is_allocating());
+        let counted =
+            self.shared.chunks.map.values().filter(|chunk| !only_allocated || !chunk.is_allocating());
         let (mut all, mut few) = (0, 0);
         for chunk in counted {
             all += 1;
@@ -281,7 +282,7 @@ impl Coordinator {
     pub fn submit(&mut self, now: Monotonic, token: u64, request: SpaceRequest) {
         self.advance_time(now);
         self.operations.accept(token, request, &mut self.shared);
-        self.settle_down();
+        self.drive();
     }
 
     /// Takes a replica's answer.
@@ -291,7 +292,7 @@ impl Coordinator {
         if calls.handle_response(response, context, membership, mailbox) == Heard::Fenced {
             self.stop(SpaceError::Fenced);
         }
-        self.settle_down();
+        self.drive();
     }
 
     /// Takes the cluster state's answer.
@@ -305,13 +306,13 @@ impl Coordinator {
             }
             Claim::Failed(why) => self.stop(why),
         }
-        self.settle_down();
+        self.drive();
     }
 
     /// Lets time pass.
     pub fn handle_timeout(&mut self, now: Monotonic) {
         self.advance_time(now);
-        self.settle_down();
+        self.drive();
     }
 
     /// Lets time pass, as [`Coordinator::handle_timeout`] if something is due. Whether it was.
@@ -333,7 +334,7 @@ impl Coordinator {
         } else if self.shared.context.phase == Phase::Opening {
             self.stop(SpaceError::Unavailable);
         }
-        self.settle_down();
+        self.drive();
     }
 
     /// Repairs the region of a block that a scrub found corrupt on the disk, from another copy.
@@ -344,7 +345,7 @@ impl Coordinator {
         if holds && self.shared.membership.is_in_sync(disk) {
             self.start_sync(lba, Purpose::Repair);
         }
-        self.settle_down();
+        self.drive();
     }
 
     /// Reads all in-sync copies of the region of `lba` and compares them; writes nothing. Answered by one
@@ -355,14 +356,14 @@ impl Coordinator {
             let (found, wrong, lost) = (Comparison::default(), Vec::new(), Vec::new());
             self.shared.mailbox.emit(Event::Compared { lba, found, wrong, lost });
         }
-        self.settle_down();
+        self.drive();
     }
 
     /// Makes the copies of the region of `lba` equal: corrupt and older ones are written again from the newest that is intact.
     pub fn equalize(&mut self, now: Monotonic, lba: Lba) {
         self.advance_time(now);
         self.start_sync(lba, Purpose::Repair);
-        self.settle_down();
+        self.drive();
     }
 
     /// Begins a step on the region of `lba`, if that has slabs; whether it has.
@@ -380,7 +381,7 @@ impl Coordinator {
     pub fn verify(&mut self, now: Monotonic, disk: DiskId) {
         self.advance_time(now);
         self.jobs.verify.verify(disk, &self.shared);
-        self.settle_down();
+        self.drive();
     }
 
     /// Looks soon for disks to bring back and copies to make: the table of disks says something else of retired disks, or of those that will not
@@ -443,7 +444,7 @@ impl Coordinator {
     /// 9. Jobs, behind all requests, so that these are first in the disks' queues, and by the state that the outcomes have left.
     /// 10. The record again: disks that failed in step 7 leave, and copies that jobs have completed count, by one proposal for all of them.
     /// 11. Closing last: it asks whether anything is under way.
-    fn settle_down(&mut self) {
+    fn drive(&mut self) {
         let Shared { context, membership, mailbox, calls, .. } = &mut self.shared;
         calls.expire(context, membership, mailbox); // 1
         self.follow_up(); // 2
@@ -651,7 +652,7 @@ impl Coordinator {
     fn ask_for_promises(&mut self, disks: Vec<DiskId>) {
         let epoch = self.shared.membership.record().epoch;
         for disk in self.shared.membership.ask_for_promises(disks) {
-            self.shared.call(Owner::Promise(epoch), disk, crate::message::Operation::Promise);
+            self.shared.call(Owner::Promise(epoch), disk, crate::message::ReplicaOperation::Promise);
         }
     }
 

@@ -33,7 +33,7 @@ impl Coordinator {
         if self.shared.context.serving() && self.shared.membership.record().owner != Some(node) {
             self.shared.membership.want(Change::Rotate);
         }
-        self.settle_down();
+        self.drive();
     }
 
     /// From now on answers are given only while the node's lease is valid, which a new coordinator waits for as long as this.
@@ -71,7 +71,7 @@ impl Coordinator {
     pub fn permit(&mut self, now: Monotonic) {
         self.advance_time(now);
         self.opening.permit();
-        self.settle_down();
+        self.drive();
     }
 
     /// A request has not left for its disk yet, on the way to which others go first; or it has left after it waited.
@@ -119,7 +119,7 @@ impl Coordinator {
                 false => calls.pause_disk(disk, "its node is down", context, mailbox),
             }
         }
-        self.settle_down();
+        self.drive();
     }
 
     /// The node of these disks is back, as the table of disks says since now.
@@ -131,7 +131,7 @@ impl Coordinator {
             }
         }
         self.jobs.plan_soon(now);
-        self.settle_down();
+        self.drive();
     }
 
     /// Takes notice of the record as the cluster state has it: if another coordinator has claimed the volume, this one stops; disks that an
@@ -146,7 +146,7 @@ impl Coordinator {
         if record.epoch >= membership.record().epoch {
             membership.accept_images(&record.accepted_images);
         }
-        self.settle_down();
+        self.drive();
     }
 
     /// Lists disks that went back in time and are needed for what no other disk has: the volume waits for the right ones, or for somebody to

@@ -27,7 +27,7 @@ use super::shared::Shared;
 use super::state::StateToken;
 use super::{Event, Phase};
 use crate::api::SpaceError;
-use crate::message::{Answer, Operation};
+use crate::message::{Answer, ReplicaOperation};
 use crate::planted::Planted;
 use crate::takeover::may_answer;
 use records::{Condition, Record, VolumeRecord};
@@ -35,7 +35,7 @@ use std::collections::BTreeSet;
 use types::{ChunkIndex, DiskId, Epoch, Monotonic, NodeId, Stamp};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
+enum OpeningStep {
     Read { token: StateToken },
     Claim { token: StateToken, proposal: Box<VolumeRecord> },
     ReadBack { token: StateToken, proposal: Box<VolumeRecord> },
@@ -46,7 +46,7 @@ enum Step {
     Done,
 }
 
-impl Step {
+impl OpeningStep {
     /// Returns the request that is awaited.
     fn token(&self) -> Option<StateToken> {
         match self {
@@ -93,7 +93,7 @@ pub struct Claimed {
 }
 
 pub(super) struct Opening {
-    step: Step,
+    step: OpeningStep,
     retry_at: Option<Monotonic>,
     /// Whether copies may differ, since the volume was not closed.
     suspect: bool,
@@ -112,7 +112,7 @@ impl Opening {
         let token = shared.membership.read_record();
         let claimed_at = shared.context.now;
         Self {
-            step: Step::Read { token },
+            step: OpeningStep::Read { token },
             retry_at: None,
             suspect: true,
             claimed_at,
@@ -127,12 +127,12 @@ impl Opening {
             return None;
         }
         match &self.step {
-            Step::Connect { since } => {
+            OpeningStep::Connect { since } => {
                 let until = since.after(context.config.opening_grace);
                 let later = context.now.after(context.config.reconnect_interval);
                 Some(if until > context.now { until } else { later })
             }
-            Step::Lease { until } => Some(*until),
+            OpeningStep::Lease { until } => Some(*until),
             _ => self.retry_at,
         }
     }
@@ -150,24 +150,25 @@ impl Opening {
     /// Returns the disks in sync that the opening waits for.
     pub fn missing(&self, shared: &Shared) -> Vec<DiskId> {
         let in_sync = shared.membership.record().in_sync.iter().copied();
-        let is_connecting = matches!(self.step, Step::Connect { .. });
+        let is_connecting = matches!(self.step, OpeningStep::Connect { .. });
         in_sync.filter(|disk| is_connecting && !shared.calls.is_open(*disk)).collect()
     }
 
     fn read_record(&mut self, shared: &mut Shared) {
-        self.step = Step::Read { token: shared.membership.read_record() };
+        self.step = OpeningStep::Read { token: shared.membership.read_record() };
         self.retry_at = None;
     }
 
     fn claim(&mut self, proposal: Box<VolumeRecord>, shared: &mut Shared) {
         let fence = self.predecessor.as_ref().and_then(|predecessor| predecessor.fence.as_ref());
         let fence = fence.filter(|_| !Planted::ClaimWithoutFence.is_planted());
-        self.step = Step::Claim { token: shared.membership.replace_record(&proposal, fence), proposal };
+        self.step =
+            OpeningStep::Claim { token: shared.membership.replace_record(&proposal, fence), proposal };
         self.retry_at = None;
     }
 
     fn read_back(&mut self, proposal: Box<VolumeRecord>, shared: &mut Shared) {
-        self.step = Step::ReadBack { token: shared.membership.read_record(), proposal };
+        self.step = OpeningStep::ReadBack { token: shared.membership.read_record(), proposal };
         self.retry_at = None;
     }
 
@@ -183,7 +184,7 @@ impl Opening {
         }
         let key = shared.membership.record().key();
         match (self.step.clone(), answer) {
-            (Step::Read { .. }, records::Answer::Value(Some(found))) => {
+            (OpeningStep::Read { .. }, records::Answer::Value(Some(found))) => {
                 let Ok(record) = VolumeRecord::decode(&key, &found.value) else {
                     return Claim::Failed(SpaceError::Invalid("the volume's record does not parse"));
                 };
@@ -204,14 +205,16 @@ impl Opening {
                 shared.membership.load(record, found.revision);
                 self.claim(proposal, shared);
             }
-            (Step::Read { .. }, records::Answer::Value(None)) => {
+            (OpeningStep::Read { .. }, records::Answer::Value(None)) => {
                 return Claim::Failed(SpaceError::Invalid("the volume does not exist"));
             }
-            (Step::Claim { proposal, .. }, records::Answer::Committed { revision }) => {
+            (OpeningStep::Claim { proposal, .. }, records::Answer::Committed { revision }) => {
                 return self.claim_committed(*proposal, *revision, shared);
             }
-            (Step::Claim { proposal, .. }, records::Answer::Conflict) => self.read_back(proposal, shared),
-            (Step::ReadBack { proposal, .. }, records::Answer::Value(Some(found))) => {
+            (OpeningStep::Claim { proposal, .. }, records::Answer::Conflict) => {
+                self.read_back(proposal, shared)
+            }
+            (OpeningStep::ReadBack { proposal, .. }, records::Answer::Value(Some(found))) => {
                 return match VolumeRecord::decode(&key, &found.value) {
                     Ok(record) if record == *proposal => {
                         self.claim_committed(*proposal, found.revision, shared)
@@ -219,7 +222,7 @@ impl Opening {
                     _ => Claim::Failed(SpaceError::Fenced),
                 };
             }
-            (Step::ReadBack { .. }, records::Answer::Value(None)) => {
+            (OpeningStep::ReadBack { .. }, records::Answer::Value(None)) => {
                 return Claim::Failed(SpaceError::Fenced);
             }
             _ => self.retry_at = Some(shared.context.now.after(shared.context.config.state_retry)),
@@ -240,7 +243,7 @@ impl Opening {
         for disk in in_sync {
             shared.connect(disk);
         }
-        self.step = Step::Connect { since: shared.context.now };
+        self.step = OpeningStep::Connect { since: shared.context.now };
         Claim::Claimed
     }
 
@@ -251,15 +254,15 @@ impl Opening {
         }
         if self.retry_at.is_some_and(|at| at <= shared.context.now) {
             match self.step.clone() {
-                Step::Claim { proposal, .. } => self.claim(proposal, shared),
-                Step::ReadBack { proposal, .. } => self.read_back(proposal, shared),
+                OpeningStep::Claim { proposal, .. } => self.claim(proposal, shared),
+                OpeningStep::ReadBack { proposal, .. } => self.read_back(proposal, shared),
                 _ => self.read_record(shared),
             }
         }
-        if let Step::Connect { since } = self.step {
+        if let OpeningStep::Connect { since } = self.step {
             self.drive_connect(since, shared);
         }
-        if let Step::List { asked, pending } = &self.step
+        if let OpeningStep::List { asked, pending } = &self.step
             && pending.is_empty()
         {
             let (record, gone_back) = (shared.membership.record(), &shared.membership.gone_back);
@@ -274,12 +277,12 @@ impl Opening {
             }
         }
         let is_over = match &self.step {
-            Step::Lease { until } => *until <= shared.context.now,
-            Step::Permission => self.is_permitted || Planted::PermissionSkipped.is_planted(),
+            OpeningStep::Lease { until } => *until <= shared.context.now,
+            OpeningStep::Permission => self.is_permitted || Planted::PermissionSkipped.is_planted(),
             _ => false,
         };
         if is_over {
-            self.step = Step::Done;
+            self.step = OpeningStep::Done;
             shared.context.phase = Phase::Serving;
             shared
                 .membership
@@ -319,9 +322,9 @@ impl Opening {
                     shared.membership.promised(disk) > Epoch(0),
                     "{disk} is listed before it has promised our epoch (I3)"
                 );
-                shared.call(Owner::Listing, disk, Operation::Chunks);
+                shared.call(Owner::Listing, disk, ReplicaOperation::Chunks);
             }
-            self.step = Step::List { asked: in_sync.clone(), pending: in_sync };
+            self.step = OpeningStep::List { asked: in_sync.clone(), pending: in_sync };
             return;
         }
         // The opening does not wait for disks of dead nodes.
@@ -348,7 +351,7 @@ impl Opening {
         shared: &mut Shared,
         dirty_regions: &mut DirtyRegions,
     ) {
-        let Step::List { pending, .. } = &mut self.step else { return };
+        let OpeningStep::List { pending, .. } = &mut self.step else { return };
         if !pending.remove(&disk) {
             return;
         }
@@ -389,7 +392,7 @@ impl Opening {
     fn begin_again(&mut self, shared: &mut Shared, dirty_regions: &mut DirtyRegions) {
         shared.chunks.map.clear();
         dirty_regions.clear();
-        self.step = Step::Connect { since: shared.context.now };
+        self.step = OpeningStep::Connect { since: shared.context.now };
     }
 
     fn listed(&mut self, shared: &mut Shared, dirty_regions: &mut DirtyRegions) {
@@ -400,9 +403,11 @@ impl Opening {
         let now = shared.context.now;
         let is_waited_out = self.predecessor.as_ref().is_none_or(|predecessor| predecessor.is_waited_out);
         self.step = match shared.context.config.lease {
-            None => Step::Lease { until: now },
-            Some(lease) if is_waited_out => Step::Lease { until: self.claimed_at.after(lease).max(now) },
-            Some(_) => Step::Permission,
+            None => OpeningStep::Lease { until: now },
+            Some(lease) if is_waited_out => {
+                OpeningStep::Lease { until: self.claimed_at.after(lease).max(now) }
+            }
+            Some(_) => OpeningStep::Permission,
         };
         // Unless the volume was closed, the last stamps are still to be settled.
         let record = shared.membership.record();

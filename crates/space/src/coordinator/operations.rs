@@ -26,7 +26,7 @@ use super::running::{self, Run, space_error};
 use super::shared::Shared;
 use super::{OVERWRITE_BLOCKS, Phase, REGION_BLOCKS};
 use crate::api::{SpaceError, SpaceRequest};
-use crate::message::{Answer, Operation as Message};
+use crate::message::{Answer, ReplicaOperation};
 use crate::planted::Planted;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
@@ -94,19 +94,19 @@ impl Operation {
     }
 
     /// Returns the request to the copies. `number`: of the change, if the piece is one.
-    fn message(&self, volume: VolumeId, number: ChangeNumber) -> Message {
+    fn message(&self, volume: VolumeId, number: ChangeNumber) -> ReplicaOperation {
         let lba = Lba(self.lba);
         match &self.kind {
-            Kind::Read { .. } => Message::Read { lba, blocks: self.blocks as u32 },
+            Kind::Read { .. } => ReplicaOperation::Read { lba, blocks: self.blocks as u32 },
             Kind::Write { class, data } => {
                 let checksums = match class {
                     WriteClass::Append => Vec::new(),
                     _ => codes::payload_checksums(volume, lba, data),
                 };
-                Message::Write { lba, class: *class, data: data.clone(), checksums, number }
+                ReplicaOperation::Write { lba, class: *class, data: data.clone(), checksums, number }
             }
-            Kind::Discard => Message::Discard { lba, blocks: self.blocks as u32, number },
-            Kind::Free => Message::Free { chunk: self.chunk },
+            Kind::Discard => ReplicaOperation::Discard { lba, blocks: self.blocks as u32, number },
+            Kind::Free => ReplicaOperation::Free { chunk: self.chunk },
         }
     }
 }

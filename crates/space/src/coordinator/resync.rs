@@ -27,14 +27,14 @@ use super::pace::Pace;
 use super::pending_changes::Change;
 use super::shared::Shared;
 use super::syncing::Syncing;
-use crate::message::{Answer, Operation as Message};
+use crate::message::{Answer, ReplicaOperation};
 use crate::planted::Planted;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::api::Regions;
 use types::{ChunkIndex, DiskId, Epoch, Monotonic, Stamp};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
+enum ResyncStep {
     Listing,
     /// Waiting for writes that began before the disk was mirrored to.
     Draining(BTreeSet<OperationKey>),
@@ -53,7 +53,7 @@ struct Comparing {
 
 pub(super) struct Resync {
     since: Epoch,
-    step: Step,
+    step: ResyncStep,
     to_free: BTreeSet<ChunkIndex>,
     chunks: VecDeque<ChunkIndex>,
     comparing: Option<Comparing>,
@@ -107,7 +107,7 @@ impl Resyncs {
     pub fn start_resync(&mut self, disk: DiskId, since: Epoch, shared: &mut Shared) {
         let resync = Resync {
             since,
-            step: Step::Listing,
+            step: ResyncStep::Listing,
             to_free: BTreeSet::new(),
             chunks: VecDeque::new(),
             comparing: None,
@@ -119,7 +119,7 @@ impl Resyncs {
         };
         self.0.insert(disk, resync);
         shared.chunks.returning.insert(disk);
-        shared.call(Owner::ResyncListing, disk, Message::Chunks);
+        shared.call(Owner::ResyncListing, disk, ReplicaOperation::Chunks);
     }
 
     pub fn resync_listed(
@@ -160,7 +160,7 @@ impl Resyncs {
             resync.total_bytes = keep.len() as u64 * chunk_bytes;
             resync.chunks = keep;
             resync.to_free = free;
-            resync.step = Step::Draining(running.into_iter().collect());
+            resync.step = ResyncStep::Draining(running.into_iter().collect());
         }
         self.drive_resync(disk, shared, operations);
     }
@@ -168,27 +168,27 @@ impl Resyncs {
     /// Continues as far as possible without copying.
     pub fn drive_resync(&mut self, disk: DiskId, shared: &mut Shared, operations: &Operations) {
         let Some(resync) = self.0.get_mut(&disk) else { return };
-        if let Step::Draining(writes) = &mut resync.step {
+        if let ResyncStep::Draining(writes) = &mut resync.step {
             writes.retain(|key| operations.is_under_way(*key));
             if !writes.is_empty() {
                 return;
             }
             let free = resync.to_free.clone();
-            resync.step = Step::Freeing(free.clone());
+            resync.step = ResyncStep::Freeing(free.clone());
             for chunk in free {
-                shared.call(Owner::ResyncFree(chunk), disk, Message::Free { chunk });
+                shared.call(Owner::ResyncFree(chunk), disk, ReplicaOperation::Free { chunk });
             }
         }
         let Some(resync) = self.0.get_mut(&disk) else { return };
-        if matches!(&resync.step, Step::Freeing(pending) if pending.is_empty()) {
-            resync.step = Step::Copying;
+        if matches!(&resync.step, ResyncStep::Freeing(pending) if pending.is_empty()) {
+            resync.step = ResyncStep::Copying;
         }
-        if resync.step == Step::Copying {
+        if resync.step == ResyncStep::Copying {
             self.compare_next(disk, shared, operations);
         }
         let Some(resync) = self.0.get_mut(&disk) else { return };
-        if resync.step == Step::Copying && resync.is_copied() {
-            resync.step = Step::Joining;
+        if resync.step == ResyncStep::Copying && resync.is_copied() {
+            resync.step = ResyncStep::Joining;
             resync.done_bytes = resync.total_bytes;
             shared.membership.want(Change::Join(disk));
         }
@@ -205,7 +205,7 @@ impl Resyncs {
     ) {
         let marked = shared.membership.is_marked(disk, chunk);
         let Some(resync) = self.0.get_mut(&disk) else { return };
-        let Step::Freeing(pending) = &mut resync.step else { return };
+        let ResyncStep::Freeing(pending) = &mut resync.step else { return };
         if result.is_err() {
             return self.abandon_resync(disk, shared, builds);
         }
@@ -243,8 +243,8 @@ impl Resyncs {
         if let Some(comparing) = &mut resync.comparing {
             comparing.asked = true;
         }
-        shared.call(Owner::ResyncRegions(disk, chunk), source, Message::Regions { chunk });
-        shared.call(Owner::ResyncRegions(disk, chunk), disk, Message::Regions { chunk });
+        shared.call(Owner::ResyncRegions(disk, chunk), source, ReplicaOperation::Regions { chunk });
+        shared.call(Owner::ResyncRegions(disk, chunk), disk, ReplicaOperation::Regions { chunk });
     }
 
     pub fn resync_regions(

@@ -8,7 +8,7 @@ use super::chunks::Chunks;
 use super::context::Context;
 use super::mailbox::Mailbox;
 use super::membership::Membership;
-use crate::message::Operation;
+use crate::message::ReplicaOperation;
 use crate::planted::Planted;
 use pool::ChunkCopies;
 use smallvec::SmallVec;
@@ -75,7 +75,7 @@ impl Shared {
     }
 
     /// Begins a call; its outcome comes by [`Self::take_outcome`].
-    pub fn call(&mut self, owner: Owner, disk: DiskId, operation: Operation) {
+    pub fn call(&mut self, owner: Owner, disk: DiskId, operation: ReplicaOperation) {
         if let Some(chunk) = owner.asks_regions_of() {
             debug_assert!(self.chunks.is_mapped(chunk), "region epochs of {chunk:?}, which is given back");
             if !Planted::ProbedChunksGivenBack.is_planted() {

@@ -89,7 +89,7 @@ pub enum Event {
     LostWrite { disk: DiskId, chunk: ChunkIndex, blocks: u64, lbas: Vec<Lba> },
     /// Blocks have no intact copy.
     Unrepairable { chunk: ChunkIndex, lbas: Vec<Lba> },
-    /// A region was compared ([`Coordinator::compare`]). `wrong`: disks with corrupt or older copies, and
+    /// A region was compared ([`super::Coordinator::compare`]). `wrong`: disks with corrupt or older copies, and
     /// the number of such blocks. `lost`: blocks without an intact copy.
     Compared { lba: Lba, found: Comparison, wrong: Vec<(DiskId, u64)>, lost: Vec<Lba> },
     /// Copies differed after a crash and were made equal.

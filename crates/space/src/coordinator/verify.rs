@@ -17,7 +17,7 @@ use super::keys::Purpose;
 use super::operations::Operations;
 use super::shared::Shared;
 use super::syncing::Syncing;
-use crate::message::{Answer, Operation as Message};
+use crate::message::{Answer, ReplicaOperation};
 use std::collections::{BTreeSet, VecDeque};
 use store::api::Regions;
 use types::{ChunkIndex, DiskId, Epoch};
@@ -119,7 +119,7 @@ impl Verify {
             let pending = shared.holders_of(chunk).to_vec();
             self.asking = Some(Asking { chunk, pending: pending.clone(), answers: Vec::new() });
             for disk in pending {
-                shared.call(Owner::Verify(chunk), disk, Message::Regions { chunk });
+                shared.call(Owner::Verify(chunk), disk, ReplicaOperation::Regions { chunk });
             }
             return;
         }

@@ -6,7 +6,7 @@
 //! the node that the record names begins an owner's session. Promises: an epoch admitted once needs no
 //! cluster state after that. Only a record read after a request came refuses the request.
 
-use crate::message::{BusError, Operation, PeerId, Request};
+use crate::message::{BusError, PeerId, ReplicaOperation, Request};
 use crate::planted::Planted;
 use records::{Answer, Record, VolumeRecord};
 use std::collections::BTreeMap;
@@ -52,7 +52,7 @@ struct Waiting {
 
 /// Decisions on requests that waited for a record.
 #[derive(Default)]
-pub struct Settled {
+pub struct Decisions {
     pub admitted: Vec<Asked>,
     pub refused: Vec<(Asked, BusError)>,
     /// Epoch of the record by which requests are refused. `None`: there is no record, or the state did not
@@ -76,7 +76,7 @@ impl Epochs {
     /// Whether the request may go to its disk, which has promised the epoch `promised`.
     pub fn admits(&self, asked: &Asked, promised: Epoch) -> bool {
         let Request { volume, epoch, .. } = asked.request;
-        let begins = matches!(asked.request.operation, Operation::Open { .. });
+        let begins = matches!(asked.request.operation, ReplicaOperation::Open { .. });
         if epoch <= promised && !begins && self.waiting.is_empty() {
             return true;
         }
@@ -124,13 +124,13 @@ impl Epochs {
     }
 
     /// Takes an answer of the state. `None`: the token is of a request from elsewhere.
-    pub fn answered(&mut self, token: u64, answer: &Answer) -> Option<Settled> {
+    pub fn answered(&mut self, token: u64, answer: &Answer) -> Option<Decisions> {
         let volume = self.reading.remove(&token)?;
         let (own, others) = std::mem::take(&mut self.waiting)
             .into_iter()
             .partition::<Vec<_>, _>(|one| one.asked.request.volume == volume);
         self.waiting = others;
-        let mut settled = Settled::default();
+        let mut decisions = Decisions::default();
         let (record, error) = match answer {
             Answer::Value(Some(found)) => {
                 let key = VolumeRecord::key_of(&volume.to_string());
@@ -141,22 +141,22 @@ impl Epochs {
             _ => (None, BusError::NoSession),
         };
         let known = record.as_ref().map(Known::of);
-        settled.recorded = known.map(|known| known.epoch);
+        decisions.recorded = known.map(|known| known.epoch);
         match known {
             Some(known) => drop(self.known.insert(volume, known)),
             None => drop(self.known.remove(&volume)),
         }
         for Waiting { asked, is_covered } in own {
             if known.is_some_and(|known| known.gave(asked.from, asked.request.epoch)) {
-                settled.admitted.push(asked);
+                decisions.admitted.push(asked);
             } else if is_covered {
-                settled.refused.push((asked, error.clone()));
+                decisions.refused.push((asked, error.clone()));
             } else {
-                settled.again = Some(volume);
+                decisions.again = Some(volume);
                 self.waiting.push(Waiting { asked, is_covered: true });
             }
         }
-        Some(settled)
+        Some(decisions)
     }
 
     /// Forgets the requests of a lost connection: nobody takes their answers.

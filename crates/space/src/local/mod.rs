@@ -13,7 +13,7 @@ use crate::coordinator::{Config, Coordinator, Counters, Event, JobStatus, Phase,
 use crate::message::{BusError, PeerId, RequestId, Response, Waiting};
 use crate::replica::Replica;
 use bus::Bus;
-use epochs::{Epochs, Settled};
+use epochs::{Decisions, Epochs};
 use pool::{Disk, PoolView, Route};
 use records::{ClusterState, FaultDomain, JobKind, Record, StateCompletion, VolumeRecord};
 use std::cell::{RefCell, RefMut};
@@ -560,8 +560,8 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
             }
             self.state.poll(&mut self.answers);
             for StateCompletion { token, answer } in std::mem::take(&mut self.answers) {
-                if let Some(settled) = self.epochs.answered(token, &answer) {
-                    self.settle_epochs(settled);
+                if let Some(decisions) = self.epochs.answered(token, &answer) {
+                    self.apply_decisions(decisions);
                     moved = true;
                     continue;
                 }
@@ -590,8 +590,8 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
         self.state.submit(self.next_token, records::Request::Get { key });
     }
 
-    fn settle_epochs(&mut self, settled: Settled) {
-        let Settled { admitted, refused, recorded, again } = settled;
+    fn apply_decisions(&mut self, decisions: Decisions) {
+        let Decisions { admitted, refused, recorded, again } = decisions;
         for asked in admitted {
             self.admit(asked);
         }

@@ -8,7 +8,7 @@ use super::epochs::Asked;
 use super::{Inner, LocalSpace, VolumeHandle};
 use crate::block_store::BlockStore;
 use crate::coordinator::{Claimed, LateReads, Phase, Predecessor};
-use crate::message::{Operation, PeerId, Request, RequestId, Response, Transport};
+use crate::message::{PeerId, ReplicaOperation, Request, RequestId, Response, Transport};
 use pool::{Disk, Route};
 use records::{ClusterState, FaultDomain, VolumeRecord};
 use std::collections::{BTreeMap, VecDeque};
@@ -358,7 +358,7 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
 
     /// Hands a request of another node to its disk.
     pub(super) fn admit(&mut self, asked: Asked) {
-        if matches!(asked.request.operation, Operation::Open { .. }) {
+        if matches!(asked.request.operation, ReplicaOperation::Open { .. }) {
             self.begun.push((asked.peer, asked.request.id));
         }
         self.bus.handle_peer(asked.peer, asked.disk, asked.request);

@@ -55,7 +55,7 @@ fn a_disk_that_does_not_keep_what_is_written_to_it_leaves_and_the_volume_serves_
     bench.stores[0].corrupt_for_good(VOLUME, Lba(3));
     for _ in 0..4 {
         assert_eq!(bench.read(3, 1), [5]);
-        bench.settle();
+        bench.run_briefly();
     }
     assert!(!bench.record().in_sync.contains(&disk(1)), "{:?}", bench.record().in_sync);
     bench.overwrite(3, 6);
@@ -73,7 +73,7 @@ pub(super) fn a_disk_with_an_unreadable_block_stays_in_sync_and_the_block_is_cou
         bench.space.with_volume(VOLUME, |coordinator| {
             coordinator.repair(types::Monotonic(0), disk(store as u8 + 1), Lba(3));
         });
-        bench.settle();
+        bench.run_briefly();
         let corrupt = events(&bench);
         assert!(
             corrupt.iter().any(|event| matches!(event, Event::CorruptRead { disk: found, blocks: 1, lbas, .. } if *found == disk(store as u8 + 1) && lbas[..] == [Lba(3)])),
@@ -120,7 +120,7 @@ fn a_scrub_tells_a_corrupt_block_of_the_last_copy() {
     let holder = bench.holders(0)[0];
     bench.stores[holder].corrupt(VOLUME, Lba(3));
     bench.space.scrub(disk(holder as u8 + 1), 1 << 20);
-    bench.settle();
+    bench.run_briefly();
     assert!(
         events(&bench)
             .iter()
@@ -180,7 +180,7 @@ fn no_repair_writes_garbage_or_an_older_block_over_an_intact_one_that_proves_its
                 let rotten = if garbage { filled(1, 0xEE) } else { sealed(1, 1, 1, 1) };
                 bench.stores[holders[bad]].put(VOLUME, Lba(1), &rotten.contiguous());
                 repair(&mut bench);
-                bench.settle();
+                bench.run_briefly();
                 assert_eq!(bench.read(0, 4), [2; 4], "{what}, garbage {garbage} on {bad}");
                 let record = bench.record();
                 for holder in
@@ -261,7 +261,7 @@ fn a_comparison_says_which_disk_has_the_older_block() {
         bench.stores[older].put(VOLUME, Lba(2), &filled(1, 7).contiguous());
         events(&bench);
         bench.space.compare(VOLUME, Lba(0));
-        bench.settle();
+        bench.run_briefly();
         let seen = events(&bench).into_iter().find_map(|event| match event {
             Event::Compared { found, wrong, .. } => Some((found, wrong)),
             _ => None,
@@ -316,7 +316,7 @@ fn a_comparison_names_the_blocks_that_are_lost() {
     let compare = |bench: &mut Bench| {
         events(bench);
         bench.space.compare(VOLUME, Lba(0));
-        bench.settle();
+        bench.run_briefly();
         events(bench).into_iter().find_map(|event| match event {
             Event::Compared { lost, .. } => Some(lost),
             _ => None,

@@ -153,7 +153,7 @@ fn after_a_clean_close_nothing_is_compared() {
     let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
     bench.overwrite(0, 1);
     bench.space.close_volume(VOLUME);
-    bench.settle();
+    bench.run_briefly();
     assert_eq!(bench.space.phase(VOLUME), Some(Phase::Closed));
     bench.crash(|| true);
     assert_eq!(bench.read(0, 1), [1]);
@@ -470,7 +470,7 @@ fn a_new_chunk_is_not_written_while_a_disk_that_gave_it_a_slab_may_already_be_ou
 fn an_answer_held_back_by_the_lease_is_not_given_when_too_few_copies_are_left() {
     let mut bench = Bench::new(3, 8, Resiliency::ThreeWay);
     bench.space.close_volume(VOLUME);
-    bench.settle();
+    bench.run_briefly();
     let config = Config { lease: Some(Duration::from_millis(400)), ..Config::default() };
     bench.space = LocalSpace::new(bench.state.client(), config, CHUNK, 0, bench.now);
     for (at, store) in bench.stores.iter().enumerate() {
@@ -542,7 +542,7 @@ pub(super) fn a_second_crash_finds_again_what_the_first_left_to_compare() {
     bench.restart_with(&[FakeFault::ReadsHang; 2], Duration::from_millis(300));
     let size_bytes = bench.record().size_bytes * 2;
     bench.space.with_volume(VOLUME, |coordinator| coordinator.resize(size_bytes));
-    bench.settle();
+    bench.run_briefly();
     assert_eq!(bench.record().size_bytes, size_bytes);
     bench.restart_for(Duration::from_secs(1));
     bench.read(10, 1);

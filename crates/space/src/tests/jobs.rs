@@ -363,7 +363,7 @@ pub(super) fn a_write_waits_for_slabs_of_disks_that_are_being_brought_up_to_date
     bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::Lost)));
     bench.pass(Duration::from_secs(3));
     let token = bench.start(write());
-    bench.settle();
+    bench.run_briefly();
     assert!(bench.answers().is_empty(), "the write waits");
     bench.state.set_fault_hook(None);
     bench.pass(Duration::from_secs(3));
@@ -394,7 +394,7 @@ fn a_scrub_repairs_what_nobody_read() {
     bench.write(0, WriteClass::Fresh, 8, 1).unwrap();
     bench.stores[1].corrupt(VOLUME, Lba(6));
     bench.space.scrub(disk(2), 1 << 30);
-    bench.settle();
+    bench.run_briefly();
     assert_eq!(bench.space.counters(VOLUME).unwrap().repaired_blocks, 1);
 }
 
@@ -404,7 +404,7 @@ fn a_volume_can_grow() {
     let blocks = bench.handle.size().blocks.0;
     let bytes = (blocks + 1024) * BLOCK_BYTES as u64;
     bench.space.with_volume(VOLUME, |coordinator| coordinator.resize(bytes));
-    bench.settle();
+    bench.run_briefly();
     assert_eq!(bench.handle.size().blocks.0, blocks + 1024);
     bench.overwrite(blocks + 1023, 1);
 }

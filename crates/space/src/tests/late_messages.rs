@@ -3,7 +3,7 @@
 use super::*;
 use crate::coordinator::Coordinator;
 use crate::fake_store::FakeFault;
-use crate::message::{BusError, Operation, Request, Response};
+use crate::message::{BusError, ReplicaOperation, Request, Response};
 use crate::replica::Replica;
 use pool::{Disk, PoolView, Route};
 use records::FaultDomain;
@@ -24,7 +24,7 @@ struct Wire {
 
 impl Wire {
     /// Carries all requests but the held ones.
-    fn carry(&mut self, hold: impl Fn(DiskId, &Operation) -> bool) {
+    fn carry(&mut self, hold: impl Fn(DiskId, &ReplicaOperation) -> bool) {
         for _ in 0..10_000 {
             if let Some((to, request)) = self.coordinator.poll_send() {
                 match hold(to, &request.operation) {
@@ -56,7 +56,7 @@ impl Wire {
         });
     }
 
-    fn pass(&mut self, milliseconds: u64, hold: impl Fn(DiskId, &Operation) -> bool) {
+    fn pass(&mut self, milliseconds: u64, hold: impl Fn(DiskId, &ReplicaOperation) -> bool) {
         for _ in 0..milliseconds / 50 {
             self.now = self.now.after(Duration::from_millis(50));
             self.coordinator.handle_timeout(self.now);
@@ -113,9 +113,10 @@ fn a_write_that_nobody_waits_for_any_more_does_not_come_after_newer_ones() {
     // Disk 2 is expelled since a write does not arrive, and gets it again while disk 1 has yet to promise
     // so.
     wire.write(2, 0, 2);
-    let writes_to_2 =
-        |to: DiskId, operation: &Operation| to == disk(2) && matches!(operation, Operation::Write { .. });
-    let promises = |operation: &Operation| matches!(operation, Operation::Promise);
+    let writes_to_2 = |to: DiskId, operation: &ReplicaOperation| {
+        to == disk(2) && matches!(operation, ReplicaOperation::Write { .. })
+    };
+    let promises = |operation: &ReplicaOperation| matches!(operation, ReplicaOperation::Promise);
     wire.pass(5_500, |to, operation| writes_to_2(to, operation) || promises(operation));
     let (late, promise): (Vec<_>, Vec<_>) =
         std::mem::take(&mut wire.held).into_iter().partition(|(_, request)| !promises(&request.operation));
@@ -136,20 +137,22 @@ fn a_write_that_nobody_waits_for_any_more_does_not_come_after_newer_ones() {
 #[test]
 fn a_region_whose_copying_fails_while_the_disks_session_is_opened_anew_is_copied_later() {
     let (mut wire, stores) = two_disks();
-    let writes_to_2 =
-        |to: DiskId, operation: &Operation| to == disk(2) && matches!(operation, Operation::Write { .. });
+    let writes_to_2 = |to: DiskId, operation: &ReplicaOperation| {
+        to == disk(2) && matches!(operation, ReplicaOperation::Write { .. })
+    };
     wire.write(2, 0, 2);
     wire.pass(4_500, writes_to_2);
     assert_eq!(wire.done, [1, 2]);
     // The source does not answer; meanwhile the disk's process starts anew, and its session is slow to come.
-    let source =
-        |to: DiskId, operation: &Operation| to == disk(1) && matches!(operation, Operation::Read { .. });
+    let source = |to: DiskId, operation: &ReplicaOperation| {
+        to == disk(1) && matches!(operation, ReplicaOperation::Read { .. })
+    };
     wire.pass(2_000, source);
     assert!(!wire.held.is_empty(), "the region is being copied");
     wire.replicas[1] = Replica::new(disk(2), stores[1].clone());
     wire.write(3, 256, 3);
     wire.pass(3_500, |to, operation| {
-        source(to, operation) || to == disk(2) && matches!(operation, Operation::Open { .. })
+        source(to, operation) || to == disk(2) && matches!(operation, ReplicaOperation::Open { .. })
     });
     wire.pass(10_000, |_, _| false);
     assert_eq!(wire.coordinator.record().in_sync, [disk(1), disk(2)], "disk 2 is back");
@@ -167,14 +170,15 @@ fn a_slab_is_not_given_back_while_a_change_is_on_its_way_to_it() {
             (0..3).partition(|at| stores[*at].has_chunk(VOLUME, chunk));
         let (old, new) = (disk(holders[0] as u8 + 1), disk(others[0] as u8 + 1));
         // The copy of its first region is still being read when the change is sent.
-        let reads = |_: DiskId, operation: &Operation| matches!(operation, Operation::Read { lba, .. } if lba.0 < 256);
+        let reads = |_: DiskId, operation: &ReplicaOperation| matches!(operation, ReplicaOperation::Read { lba, .. } if lba.0 < 256);
         wire.pool.borrow_mut().change(old, |disk| disk.is_retired = true);
         wire.coordinator.plan_soon();
         wire.pass(1_000, reads);
         let reading = std::mem::take(&mut wire.held);
         assert!(!reading.is_empty(), "its copy is being made");
-        let changes =
-            |to: DiskId, operation: &Operation| to == old && matches!(operation, Operation::Write { .. });
+        let changes = |to: DiskId, operation: &ReplicaOperation| {
+            to == old && matches!(operation, ReplicaOperation::Write { .. })
+        };
         if repairs {
             stores[holders[0]].corrupt(VOLUME, Lba(256));
             wire.coordinator.repair(wire.now, old, Lba(256));
@@ -224,7 +228,7 @@ fn a_second_crash_while_copies_are_made_equal_leaves_the_one_believed_that_was_b
         wire.restart(2);
         let written = std::cell::Cell::new(0);
         wire.pass(1_000, |to, operation| {
-            let is_write = to == disk(2) && matches!(operation, Operation::Write { .. });
+            let is_write = to == disk(2) && matches!(operation, ReplicaOperation::Write { .. });
             written.set(written.get() + u32::from(is_write));
             is_write && written.get() > 2
         });
@@ -246,8 +250,9 @@ fn a_second_crash_while_copies_are_made_equal_leaves_the_one_believed_that_was_b
 #[test]
 fn a_disk_that_opens_sessions_and_takes_no_write_is_not_waited_for_any_longer_than_a_silent_one() {
     let (mut wire, _) = two_disks();
-    let is_lost =
-        |to: DiskId, operation: &Operation| to == disk(2) && matches!(operation, Operation::Write { .. });
+    let is_lost = |to: DiskId, operation: &ReplicaOperation| {
+        to == disk(2) && matches!(operation, ReplicaOperation::Write { .. })
+    };
     wire.write(7, 0, 9);
     wire.carry(is_lost);
     for _ in 0..7 {
@@ -271,8 +276,9 @@ pub(super) fn a_chunk_is_given_back_only_when_no_disk_is_asked_about_it_any_more
     let (mut wire, stores) = two_disks();
     wire.restart(2);
     // After a crash disks are asked what may differ; one has not got to it yet when the chunk is not needed any more.
-    let slow =
-        |to: DiskId, operation: &Operation| to == disk(2) && matches!(operation, Operation::Regions { .. });
+    let slow = |to: DiskId, operation: &ReplicaOperation| {
+        to == disk(2) && matches!(operation, ReplicaOperation::Regions { .. })
+    };
     wire.pass(500, slow);
     assert_eq!((wire.coordinator.phase(), wire.held.len()), (&Phase::Serving, 1));
     let give_back = SpaceRequest::Discard { lba: Lba(0), blocks: u64::from(CHUNK) };

@@ -53,7 +53,7 @@ impl Bench {
         let now = Monotonic(1_000_000_000);
         let (space, handle) = Self::assemble(&state, &stores, now, 1);
         let mut bench = Self { stores, state, space, handle, now, incarnation: 1, next_token: 0 };
-        bench.settle();
+        bench.run_briefly();
         assert_eq!(bench.space.phase(VOLUME), Some(Phase::Serving));
         bench
     }
@@ -82,7 +82,7 @@ impl Bench {
         let (space, handle) = Self::assemble(&self.state, &self.stores, self.now, self.incarnation);
         self.space = space;
         self.handle = handle;
-        self.settle();
+        self.run_briefly();
     }
 
     /// Ends the process, starts it again, and gives it `time`.
@@ -112,7 +112,7 @@ impl Bench {
         }
     }
 
-    pub fn settle(&mut self) {
+    pub fn run_briefly(&mut self) {
         self.pass(Duration::from_millis(300));
     }
 

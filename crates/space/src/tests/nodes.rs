@@ -3,7 +3,7 @@
 use super::*;
 use crate::coordinator::{Event, Predecessor};
 use crate::local::LocalEvent;
-use crate::message::{BusError, Operation, PeerId, Request, Response, Transport, Waiting};
+use crate::message::{BusError, PeerId, ReplicaOperation, Request, Response, Transport, Waiting};
 use records::{Condition, NodeLease, Record};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,19 +49,19 @@ impl Ends {
     }
 }
 
-struct Link(Rc<RefCell<Ends>>);
+struct TestTransport(Rc<RefCell<Ends>>);
 
-impl Transport for Link {
+impl Transport for TestTransport {
     fn send(&mut self, to: DiskId, request: Request) {
         let mut ends = self.0.borrow_mut();
-        if matches!(request.operation, Operation::Read { .. }) {
+        if matches!(request.operation, ReplicaOperation::Read { .. }) {
             ends.reads += 1;
             *ends.reads_by_disk.entry(to).or_default() += 1;
         }
-        if ends.queues_writes.is_some() && matches!(request.operation, Operation::Write { .. }) {
+        if ends.queues_writes.is_some() && matches!(request.operation, ReplicaOperation::Write { .. }) {
             return ends.queued.push((to, request));
         }
-        if ends.held == Some(to) && matches!(request.operation, Operation::Read { .. }) {
+        if ends.held == Some(to) && matches!(request.operation, ReplicaOperation::Read { .. }) {
             ends.tell(to, &request, false);
             return ends.held_reads.push((to, request));
         }
@@ -137,7 +137,7 @@ impl Cluster {
                 Config { node: Some(NodeId(own as u32 + 1)), lease: Some(LEASE), ..Config::default() };
             let space = LocalSpace::new(state.client(), config, CHUNK, 0, now);
             let ends = Rc::new(RefCell::new(Ends::default()));
-            space.set_remote(Box::new(Link(ends.clone())));
+            space.set_remote(Box::new(TestTransport(ends.clone())));
             let mut stores = Vec::new();
             for node in 0..nodes {
                 for at in 0..disks_each {
@@ -555,7 +555,7 @@ pub(super) fn a_node_that_names_an_epoch_of_no_record_keeps_no_owner_out() {
             id: crate::message::RequestId(1),
             epoch,
             priority: crate::message::Priority::Client,
-            operation: Operation::Open { least: Epoch(0), settled: Epoch(0) },
+            operation: ReplicaOperation::Open { least: Epoch(0), settled: Epoch(0) },
         };
         space.handle_remote(PeerId(99), NodeId(from), disk, request);
         let mut answers = Vec::new();
@@ -592,7 +592,7 @@ pub(super) fn a_server_that_knows_no_record_yet_lets_only_the_owner_begin_at_the
             id: crate::message::RequestId(1),
             epoch,
             priority: crate::message::Priority::Client,
-            operation: Operation::Open { least: Epoch(0), settled: Epoch(0) },
+            operation: ReplicaOperation::Open { least: Epoch(0), settled: Epoch(0) },
         };
         space.handle_remote(PeerId(peer), NodeId(from), disk, request);
         let mut answers = Vec::new();
@@ -623,13 +623,13 @@ fn a_session_ends_with_its_connection_and_is_no_other_connections() {
         priority: crate::message::Priority::Client,
         operation,
     };
-    let open = Operation::Open { least: Epoch(0), settled: Epoch(0) };
+    let open = ReplicaOperation::Open { least: Epoch(0), settled: Epoch(0) };
     let mut answers = Vec::new();
     space.handle_remote(PeerId(7), NodeId(2), disk(1), request(1, open.clone()));
     space.poll_remote(&mut answers);
     assert!(matches!(&answers[..], [(PeerId(7), _, response)] if response.result.is_ok()), "{answers:?}");
     let chunks = |peer, id| {
-        space.handle_remote(PeerId(peer), NodeId(2), disk(1), request(id, Operation::Chunks));
+        space.handle_remote(PeerId(peer), NodeId(2), disk(1), request(id, ReplicaOperation::Chunks));
         let mut answers = Vec::new();
         space.poll_remote(&mut answers);
         let (to, _, response) = answers.remove(0);
@@ -652,7 +652,7 @@ fn a_session_ends_with_its_connection_and_is_no_other_connections() {
     space.poll_remote(&mut answers);
     assert!(answers.is_empty(), "{answers:?}");
     // A disk that is not here is not reached, from any connection.
-    space.handle_remote(PeerId(9), NodeId(2), disk(2), request(6, Operation::Chunks));
+    space.handle_remote(PeerId(9), NodeId(2), disk(2), request(6, ReplicaOperation::Chunks));
     space.poll_remote(&mut answers);
     assert!(
         matches!(&answers[..], [(_, _, response)] if matches!(response.result, Err(BusError::Unreachable)))

@@ -85,7 +85,7 @@ pub(super) struct AppendTask {
 }
 
 /// The parts that an append write meets.
-pub(super) struct Neighbours<'a, D> {
+pub(super) struct AppendNeighbours<'a, D> {
     pub(super) layout: &'a Layout,
     pub(super) zeroes: &'a Buf,
     pub(super) device: &'a mut Device<D>,
@@ -111,7 +111,7 @@ impl AppendTask {
         id: SlotId,
         place: Place,
         event: Event,
-        near: Neighbours<'_, D>,
+        near: AppendNeighbours<'_, D>,
     ) -> Next {
         match event {
             Event::Turn => self.act(id, place, near),
@@ -124,7 +124,7 @@ impl AppendTask {
         }
     }
 
-    fn act<D: Disk>(&mut self, id: SlotId, place: Place, near: Neighbours<'_, D>) -> Next {
+    fn act<D: Disk>(&mut self, id: SlotId, place: Place, near: AppendNeighbours<'_, D>) -> Next {
         near.damage.written(place.slab, place.first, place.count);
         if let Err(fenced) = near.volumes.check(self.volume, self.stamp.epoch()) {
             return Next::fail(fenced);
@@ -146,8 +146,14 @@ impl AppendTask {
     }
 
     /// Writes data and zeroes; neither is seen until the record that follows.
-    fn reveal<D: Disk>(&mut self, id: SlotId, place: Place, holes: &[u32], near: Neighbours<'_, D>) -> Next {
-        let Neighbours { layout, zeroes, device, .. } = near;
+    fn reveal<D: Disk>(
+        &mut self,
+        id: SlotId,
+        place: Place,
+        holes: &[u32],
+        near: AppendNeighbours<'_, D>,
+    ) -> Next {
+        let AppendNeighbours { layout, zeroes, device, .. } = near;
         self.stage = Stage::Zeroing;
         let data = std::mem::take(&mut self.data);
         let runs = runs_of(holes);
@@ -163,7 +169,7 @@ impl AppendTask {
     }
 
     /// Writes the data durably. A promise of a higher epoch waits for it.
-    fn place_data<D: Disk>(&mut self, id: SlotId, place: Place, near: Neighbours<'_, D>) -> Next {
+    fn place_data<D: Disk>(&mut self, id: SlotId, place: Place, near: AppendNeighbours<'_, D>) -> Next {
         near.volumes.begin_in_place(self.volume);
         self.stage = Stage::Placing;
         self.outstanding = 1;
@@ -174,7 +180,12 @@ impl AppendTask {
         Next::Wait
     }
 
-    fn written<D>(&mut self, place: Place, result: Result<(), DiskError>, near: Neighbours<'_, D>) -> Next {
+    fn written<D>(
+        &mut self,
+        place: Place,
+        result: Result<(), DiskError>,
+        near: AppendNeighbours<'_, D>,
+    ) -> Next {
         debug_assert!(self.outstanding > 0 && matches!(self.stage, Stage::Zeroing | Stage::Placing));
         self.outstanding -= 1;
         self.failed |= result.is_err();
@@ -195,7 +206,7 @@ impl AppendTask {
         Next::Flush
     }
 
-    fn flushed<D>(&mut self, place: Place, near: Neighbours<'_, D>) -> Next {
+    fn flushed<D>(&mut self, place: Place, near: AppendNeighbours<'_, D>) -> Next {
         debug_assert_eq!(self.stage, Stage::Zeroing);
         self.stage = Stage::Revealing;
         if let Err(fenced) = near.volumes.check(self.volume, self.stamp.epoch()) {
@@ -216,7 +227,7 @@ impl AppendTask {
         Next::Record(record, Payload::new())
     }
 
-    fn committed<D: Disk>(&mut self, id: SlotId, place: Place, near: Neighbours<'_, D>) -> Next {
+    fn committed<D: Disk>(&mut self, id: SlotId, place: Place, near: AppendNeighbours<'_, D>) -> Next {
         if self.stage == Stage::Marking {
             return match near.volumes.check(self.volume, self.stamp.epoch()) {
                 Ok(()) => self.place_data(id, place, near),

@@ -191,7 +191,7 @@ impl Checkpoint {
     }
 
     /// Begins a checkpoint if one is due, and issues the next writes of the one that runs.
-    pub(super) fn run<D: Disk>(&mut self, mut near: Neighbours<'_, D>) -> Option<Ended> {
+    pub(super) fn run<D: Disk>(&mut self, mut near: CheckpointNeighbours<'_, D>) -> Option<Ended> {
         if self.state == State::Idle {
             if self.stalled || !self.is_due(&near) {
                 return None;
@@ -231,7 +231,7 @@ impl Checkpoint {
         None
     }
 
-    fn is_due<D>(&self, near: &Neighbours<'_, D>) -> bool {
+    fn is_due<D>(&self, near: &CheckpointNeighbours<'_, D>) -> bool {
         let cache = &near.pages.cache;
         self.requested
             || self.anchors_due > 0
@@ -240,7 +240,7 @@ impl Checkpoint {
             || cache.dirty_pages() > cache.budget_pages() / 2
     }
 
-    fn begin<D>(&mut self, near: &mut Neighbours<'_, D>) {
+    fn begin<D>(&mut self, near: &mut CheckpointNeighbours<'_, D>) {
         self.requested = false;
         let tables_changed = near.slabs.is_changed() || near.volumes.is_changed();
         let nothing = near.journal.used_blocks() == 0
@@ -274,7 +274,7 @@ impl Checkpoint {
     }
 
     /// The versions that the pages are going to have, with the first writes.
-    fn gather_versions_too_early<D>(&mut self, near: &mut Neighbours<'_, D>) {
+    fn gather_versions_too_early<D>(&mut self, near: &mut CheckpointNeighbours<'_, D>) {
         let versions = &mut near.pages.versions;
         for key in &self.pages {
             versions.written(SlabIndex((*key >> 32) as u32), *key as u32, self.version());
@@ -286,7 +286,7 @@ impl Checkpoint {
     }
 
     /// Gathers the changed pages of the tables, for both copies.
-    fn gather_tables<D>(&mut self, near: &mut Neighbours<'_, D>) {
+    fn gather_tables<D>(&mut self, near: &mut CheckpointNeighbours<'_, D>) {
         let (slab_pages, sequence) = near.slabs.take_changed();
         let promises = near.volumes.take_changed();
         let (disk, slabs) = (near.disk, near.slabs.entries());
@@ -308,7 +308,7 @@ impl Checkpoint {
         self.table_changes = Some((slab_pages, promises));
     }
 
-    fn next_work<D>(&mut self, near: &mut Neighbours<'_, D>) -> Work {
+    fn next_work<D>(&mut self, near: &mut CheckpointNeighbours<'_, D>) -> Work {
         if self.state == State::WritingVersions {
             return match self.versions.pop_front() {
                 Some((offset, bytes)) => {
@@ -372,7 +372,7 @@ impl Checkpoint {
         &mut self,
         read: JournalRead,
         result: Result<Option<BufMut>, DiskError>,
-        near: Neighbours<'_, D>,
+        near: CheckpointNeighbours<'_, D>,
     ) -> Result<(), DiskError> {
         let JournalRead { key, sequence, attempt } = read;
         let bytes = match result {
@@ -447,7 +447,7 @@ impl Checkpoint {
 
     /// Gives up because the file under the disk cannot grow: nothing is lost, everything stays in the journal, and later changes find it
     /// full.
-    fn give_up<D: Disk>(&mut self, near: &mut Neighbours<'_, D>) -> Option<Ended> {
+    fn give_up<D: Disk>(&mut self, near: &mut CheckpointNeighbours<'_, D>) -> Option<Ended> {
         for key in std::mem::take(&mut self.pages_written) {
             near.pages.cache.undo_write(key);
         }
@@ -472,7 +472,7 @@ impl Checkpoint {
 
     /// Continues after a flush: when everything in place is durable, the pages' versions are written; when
     /// they are durable too, the anchor may move behind it.
-    pub(super) fn flushed<D: Disk>(&mut self, mut near: Neighbours<'_, D>) {
+    pub(super) fn flushed<D: Disk>(&mut self, mut near: CheckpointNeighbours<'_, D>) {
         match self.state {
             State::Flushing(Written::InPlace) => self.gather_versions(&mut near),
             State::Flushing(Written::Versions) => self.write_anchor(&mut near),
@@ -480,7 +480,7 @@ impl Checkpoint {
         }
     }
 
-    fn gather_versions<D: Disk>(&mut self, near: &mut Neighbours<'_, D>) {
+    fn gather_versions<D: Disk>(&mut self, near: &mut CheckpointNeighbours<'_, D>) {
         let versions = &mut near.pages.versions;
         let changed = versions.take_changed();
         if changed.is_empty() {
@@ -495,7 +495,7 @@ impl Checkpoint {
         self.versions_written = changed;
     }
 
-    fn write_anchor<D: Disk>(&mut self, near: &mut Neighbours<'_, D>) {
+    fn write_anchor<D: Disk>(&mut self, near: &mut CheckpointNeighbours<'_, D>) {
         self.state = State::Anchoring;
         self.in_flight = 2;
         // A batch before the first: the anchor stays where it is.
@@ -592,7 +592,7 @@ pub(super) enum Ended {
 }
 
 /// The parts that a checkpoint brings in place, and those that it asks.
-pub(super) struct Neighbours<'a, D> {
+pub(super) struct CheckpointNeighbours<'a, D> {
     pub(super) disk: DiskId,
     pub(super) layout: &'a Layout,
     pub(super) device: &'a mut Device<D>,

@@ -36,7 +36,7 @@ mod write;
 use crate::anchor::Anchor;
 use crate::api::{StoreCompletion, StoreError, StoreReply};
 use crate::health::{StoreHealth, WriteKind};
-use crate::io::Work;
+use crate::io::DiskWork;
 use crate::journal::Journal;
 use crate::label::Label;
 use crate::layout::{Layout, PAGE_BYTES, RECORDS_SLOT_BYTES};
@@ -117,15 +117,15 @@ pub struct Store<D: Disk> {
 }
 
 /// A disk being opened; poll it until it answers.
-pub struct Opening<D: Disk> {
-    work: Work<D, Result<Opened, OpenError>>,
+pub struct StoreOpening<D: Disk> {
+    work: DiskWork<D, Result<Opened, OpenError>>,
     options: StoreOptions,
 }
 
-impl<D: Disk + 'static> Opening<D> {
+impl<D: Disk + 'static> StoreOpening<D> {
     /// Begins to open a formatted disk: reads its structures and replays its journal in polls.
     pub fn new(disk: D, options: StoreOptions) -> Self {
-        let work = Work::new(disk, move |io| async move {
+        let work = DiskWork::new(disk, move |io| async move {
             let mut opened = examine(&io, options.pool).await?;
             claim(&io, &mut opened).await?;
             Ok(opened)
@@ -154,16 +154,16 @@ impl<D: Disk + 'static> Store<D> {
     /// # Errors
     /// As [`Self::open`].
     pub fn open_with(disk: D, options: StoreOptions) -> Result<Self, OpenError> {
-        let (result, disk) = Opening::new(disk, options).work.run();
+        let (result, disk) = StoreOpening::new(disk, options).work.run();
         result.map(|opened| Self::from_opened(disk, opened, options))
     }
 
     /// Gives up what is in RAM and opens the disk anew: label, tables and journal are read again. The way back of a poisoned
     /// store (I9), if the disk goes past the page cache; otherwise its file has to be opened anew too, which drops what is cached of it.
     /// Unanswered requests stay unanswered.
-    pub fn reverify(self) -> Opening<D> {
+    pub fn reverify(self) -> StoreOpening<D> {
         let options = self.options;
-        Opening::new(self.device.into_disk(), options)
+        StoreOpening::new(self.device.into_disk(), options)
     }
 }
 

@@ -94,7 +94,7 @@ enum Segment {
 type Suspect = (u32, u64, Option<u64>);
 
 /// The parts that a read meets.
-pub(super) struct Neighbours<'a, D> {
+pub(super) struct ReadNeighbours<'a, D> {
     pub(super) layout: &'a Layout,
     pub(super) zeroes: &'a Buf,
     pub(super) device: &'a mut Device<D>,
@@ -163,7 +163,7 @@ impl ReadTask {
         place: Place,
         event: Event,
         pinned: &mut Pinned,
-        near: Neighbours<'_, D>,
+        near: ReadNeighbours<'_, D>,
     ) -> Next {
         match event {
             Event::Turn => self.resolve(id, place, pinned, near),
@@ -198,7 +198,7 @@ impl ReadTask {
         place: Place,
         result: Result<Option<BufMut>, DiskError>,
         pinned: &mut Pinned,
-        near: Neighbours<'_, D>,
+        near: ReadNeighbours<'_, D>,
     ) -> Next {
         let awaited = matches!(self.early, Early::Asked { awaited: true });
         near.health.refused_early += u64::from(matches!(result, Err(DiskError::Medium(_))));
@@ -216,7 +216,7 @@ impl ReadTask {
         id: SlotId,
         place: Place,
         pinned: &mut Pinned,
-        near: Neighbours<'_, D>,
+        near: ReadNeighbours<'_, D>,
     ) -> Next {
         let early = match std::mem::take(&mut self.early) {
             Early::Asked { .. } => {
@@ -316,7 +316,7 @@ impl ReadTask {
         place: Place,
         segment: u16,
         result: Result<Option<BufMut>, DiskError>,
-        near: Neighbours<'_, D>,
+        near: ReadNeighbours<'_, D>,
     ) -> Next {
         debug_assert!(self.outstanding > 0, "each segment is read once");
         self.outstanding -= 1;
@@ -331,7 +331,7 @@ impl ReadTask {
     }
 
     /// Verifies all bytes, which are here now, and answers.
-    fn verify<D>(&mut self, place: Place, near: Neighbours<'_, D>) -> Next {
+    fn verify<D>(&mut self, place: Place, near: ReadNeighbours<'_, D>) -> Next {
         // Another volume may have written there meanwhile.
         if !near.slabs.is_current(place) {
             return Next::fail(StoreError::NotMapped);
@@ -373,7 +373,7 @@ impl ReadTask {
         place: Place,
         unreadable: Vec<u32>,
         suspects: &[Suspect],
-        near: Neighbours<'_, D>,
+        near: ReadNeighbours<'_, D>,
     ) -> Next {
         let first = place.first;
         // Blocks that a crash tore were never acknowledged, so reads that meet them count no damage of the disk: a later scrub does.

@@ -23,7 +23,7 @@ use sys::{BufMut, Payload};
 use types::{ChunkIndex, Epoch, SlabIndex, VolumeId};
 
 /// The parts that an allocation or a free meets.
-pub(super) struct Neighbours<'a, D> {
+pub(super) struct SlabNeighbours<'a, D> {
     pub(super) layout: &'a Layout,
     pub(super) device: &'a mut Device<D>,
     pub(super) pages: &'a mut Pages,
@@ -90,7 +90,7 @@ impl AllocateTask {
         }
     }
 
-    pub(super) fn step<D: Disk>(&mut self, id: SlotId, event: Event, near: Neighbours<'_, D>) -> Next {
+    pub(super) fn step<D: Disk>(&mut self, id: SlotId, event: Event, near: SlabNeighbours<'_, D>) -> Next {
         match (event, self.taken) {
             (Event::Turn, None) => self.find_slab(id, near),
             (Event::Written(Ok(())), Some(_)) => Next::Flush,
@@ -105,7 +105,7 @@ impl AllocateTask {
     }
 
     /// Takes a free slab and writes its metadata, or waits for one that a checkpoint is going to release.
-    fn find_slab<D: Disk>(&mut self, id: SlotId, near: Neighbours<'_, D>) -> Next {
+    fn find_slab<D: Disk>(&mut self, id: SlotId, near: SlabNeighbours<'_, D>) -> Next {
         let Some((slab, generation)) = near.slabs.take_free() else {
             if near.slabs.has_quarantined() {
                 near.checkpoint.request();
@@ -129,7 +129,7 @@ impl AllocateTask {
     }
 
     /// The slab's metadata is durable.
-    fn flushed<D>(&self, slab: SlabIndex, generation: u64, near: Neighbours<'_, D>) -> Next {
+    fn flushed<D>(&self, slab: SlabIndex, generation: u64, near: SlabNeighbours<'_, D>) -> Next {
         if let Err(fenced) = near.volumes.check(self.volume, self.epoch) {
             return Next::fail(fenced);
         }
@@ -137,7 +137,7 @@ impl AllocateTask {
         Next::Record(Record::Allocate { slab, volume, chunk, epoch, append, generation }, Payload::new())
     }
 
-    fn committed<D>(&mut self, slab: SlabIndex, generation: u64, near: Neighbours<'_, D>) -> Next {
+    fn committed<D>(&mut self, slab: SlabIndex, generation: u64, near: SlabNeighbours<'_, D>) -> Next {
         self.taken = None;
         near.slabs.allocated(slab, self.entry(generation));
         let room = near.pages.cache.budget_pages() / 4;
@@ -160,7 +160,7 @@ impl FreeTask {
         Self { volume, epoch }
     }
 
-    pub(super) fn step<D: Disk>(&self, place: Place, event: Event, near: Neighbours<'_, D>) -> Next {
+    pub(super) fn step<D: Disk>(&self, place: Place, event: Event, near: SlabNeighbours<'_, D>) -> Next {
         match event {
             Event::Turn => match near.volumes.check(self.volume, self.epoch) {
                 Ok(()) => Next::Record(Record::Free { slab: place.slab }, Payload::new()),
@@ -172,8 +172,8 @@ impl FreeTask {
     }
 }
 
-fn free_committed<D: Disk>(slab: SlabIndex, sequence: u64, near: Neighbours<'_, D>) -> Next {
-    let Neighbours { layout, device, pages, overlay, slabs, .. } = near;
+fn free_committed<D: Disk>(slab: SlabIndex, sequence: u64, near: SlabNeighbours<'_, D>) -> Next {
+    let SlabNeighbours { layout, device, pages, overlay, slabs, .. } = near;
     let punching = device.info().discards;
     slabs.freed(slab, sequence, punching);
     pages.cache.forget_slab(slab, layout.metadata_pages_per_slab());

@@ -97,7 +97,7 @@ impl<D: Disk> Store<D> {
         let Some(task) = self.tasks.get_mut(id) else { return Next::Wait };
         match (&mut task.kind, task.place) {
             (Kind::Read(read), Some(place)) => {
-                let near = read::Neighbours {
+                let near = read::ReadNeighbours {
                     layout: &self.layout,
                     zeroes: &self.zeroes,
                     device: &mut self.device,
@@ -129,7 +129,7 @@ impl<D: Disk> Store<D> {
         let alone = self.is_alone();
         match self.tasks.get_mut(id).map(|task| &mut task.kind) {
             Some(Kind::Write(write)) => {
-                let near = write::Neighbours {
+                let near = write::WriteNeighbours {
                     layout: &self.layout,
                     device: &mut self.device,
                     pages: &mut self.pages,
@@ -143,7 +143,7 @@ impl<D: Disk> Store<D> {
                 write.step(id, place, event, near)
             }
             Some(Kind::Append(append)) => {
-                let near = append::Neighbours {
+                let near = append::AppendNeighbours {
                     layout: &self.layout,
                     zeroes: &self.zeroes,
                     device: &mut self.device,
@@ -167,7 +167,7 @@ impl<D: Disk> Store<D> {
 
     fn step_slab(&mut self, id: SlotId, event: Event) -> Next {
         let Some(task) = self.tasks.get_mut(id) else { return Next::Wait };
-        let near = slab::Neighbours {
+        let near = slab::SlabNeighbours {
             layout: &self.layout,
             device: &mut self.device,
             pages: &mut self.pages,
@@ -246,8 +246,8 @@ impl<D: Disk> Store<D> {
 
     pub(super) fn structures_beside_neighbours(
         &mut self,
-    ) -> (&mut Structures, structures::Neighbours<'_, D>) {
-        let near = structures::Neighbours {
+    ) -> (&mut Structures, structures::StructureNeighbours<'_, D>) {
+        let near = structures::StructureNeighbours {
             label: &self.label,
             layout: &self.layout,
             device: &mut self.device,
@@ -425,8 +425,8 @@ impl<D: Disk> Store<D> {
 
     pub(super) fn checkpoint_beside_neighbours(
         &mut self,
-    ) -> (&mut Checkpoint, checkpoint::Neighbours<'_, D>) {
-        let near = checkpoint::Neighbours {
+    ) -> (&mut Checkpoint, checkpoint::CheckpointNeighbours<'_, D>) {
+        let near = checkpoint::CheckpointNeighbours {
             disk: self.label.disk,
             layout: &self.layout,
             device: &mut self.device,

@@ -113,7 +113,7 @@ struct Judged {
 }
 
 /// The parts whose structures are read, and that write them again.
-pub(super) struct Neighbours<'a, D> {
+pub(super) struct StructureNeighbours<'a, D> {
     pub(super) label: &'a Label,
     pub(super) layout: &'a Layout,
     pub(super) device: &'a mut Device<D>,
@@ -130,7 +130,7 @@ pub(super) struct Neighbours<'a, D> {
 
 impl Structures {
     /// Begins a pass. Answers whether the scrub has to wait for it; another one that is at work serves as well.
-    pub(super) fn begin<D: Disk>(&mut self, task: SlotId, mut near: Neighbours<'_, D>) -> bool {
+    pub(super) fn begin<D: Disk>(&mut self, task: SlotId, mut near: StructureNeighbours<'_, D>) -> bool {
         if self.pass.is_some() || Planted::OwnNotScrubbed.is_planted() {
             return false;
         }
@@ -152,14 +152,17 @@ impl Structures {
     pub(super) fn read<D: Disk>(
         &mut self,
         result: Result<Option<BufMut>, DiskError>,
-        mut near: Neighbours<'_, D>,
+        mut near: StructureNeighbours<'_, D>,
     ) -> Option<PassEnded> {
         let goes_on = self.pass.as_mut()?.take(result, &mut near);
         self.end_unless(goes_on)
     }
 
     /// Notes that a copy of the label is durable.
-    pub(super) fn label_written<D: Disk>(&mut self, mut near: Neighbours<'_, D>) -> Option<PassEnded> {
+    pub(super) fn label_written<D: Disk>(
+        &mut self,
+        mut near: StructureNeighbours<'_, D>,
+    ) -> Option<PassEnded> {
         let pass = self.pass.as_mut()?;
         debug_assert!(matches!(pass.state, State::Writing), "a label is written when it was judged");
         let goes_on = pass.next_piece(&mut near);
@@ -167,7 +170,7 @@ impl Structures {
     }
 
     /// Continues if it waited: a checkpoint has ended, or records were written.
-    pub(super) fn resume<D: Disk>(&mut self, mut near: Neighbours<'_, D>) -> Option<PassEnded> {
+    pub(super) fn resume<D: Disk>(&mut self, mut near: StructureNeighbours<'_, D>) -> Option<PassEnded> {
         let pass = self.pass.as_mut().filter(|pass| matches!(pass.state, State::Waiting))?;
         let goes_on = pass.read_piece(&mut near);
         self.end_unless(goes_on)
@@ -186,7 +189,7 @@ impl Structures {
 
 impl Pass {
     /// Moves to the next piece. Answers whether there is one.
-    fn next_piece<D: Disk>(&mut self, near: &mut Neighbours<'_, D>) -> bool {
+    fn next_piece<D: Disk>(&mut self, near: &mut StructureNeighbours<'_, D>) -> bool {
         match self.piece.next(near, self.journal_end) {
             Some(next) => {
                 (self.piece, self.tries) = (next, 0);
@@ -197,7 +200,7 @@ impl Pass {
     }
 
     /// Begins to read the piece, or the first after it that can be judged.
-    fn read_piece<D: Disk>(&mut self, near: &mut Neighbours<'_, D>) -> bool {
+    fn read_piece<D: Disk>(&mut self, near: &mut StructureNeighbours<'_, D>) -> bool {
         loop {
             if let Some((offset, len)) = self.piece.place(near, self.journal_end) {
                 if self.piece.is_being_written(near) {
@@ -219,7 +222,7 @@ impl Pass {
     fn take<D: Disk>(
         &mut self,
         result: Result<Option<BufMut>, DiskError>,
-        near: &mut Neighbours<'_, D>,
+        near: &mut StructureNeighbours<'_, D>,
     ) -> bool {
         let State::Reading(reading) = &mut self.state else { return true };
         if !reading.take(result) {
@@ -259,7 +262,7 @@ impl Pass {
     }
 
     /// Counts what is damaged. A journaled block that is nowhere else is a corrupt block, to be repaired from another copy.
-    fn count<D>(&mut self, judged: &Judged, reading: &Reading, near: &mut Neighbours<'_, D>) {
+    fn count<D>(&mut self, judged: &Judged, reading: &Reading, near: &mut StructureNeighbours<'_, D>) {
         for &page in judged.damaged.union(&reading.unreadable) {
             let unreadable = reading.unreadable.contains(&page);
             let alone = judged.data.get(&page).filter(|(sequence, block)| {
@@ -288,7 +291,7 @@ impl Pass {
         &mut self,
         offset: u64,
         damaged: impl Iterator<Item = usize>,
-        near: &mut Neighbours<'_, D>,
+        near: &mut StructureNeighbours<'_, D>,
     ) -> bool {
         match self.piece {
             Piece::Label { .. } => {
@@ -381,7 +384,7 @@ impl Reading {
 
 impl Piece {
     /// The piece after this one; pieces of the journal come last, up to batch `journal_end`.
-    fn next<D>(self, near: &Neighbours<'_, D>, journal_end: u64) -> Option<Self> {
+    fn next<D>(self, near: &StructureNeighbours<'_, D>, journal_end: u64) -> Option<Self> {
         let layout = near.layout;
         let next = match self {
             Self::Label { copy } if copy + 1 < COPIES => Self::Label { copy: copy + 1 },
@@ -413,7 +416,7 @@ impl Piece {
     }
 
     /// Offset and bytes of what has to be read for it; `None` if it is not known what has to be there.
-    fn place<D>(self, near: &Neighbours<'_, D>, journal_end: u64) -> Option<(u64, usize)> {
+    fn place<D>(self, near: &StructureNeighbours<'_, D>, journal_end: u64) -> Option<(u64, usize)> {
         let layout = near.layout;
         let slot_of = |slots: [u64; 2], copy: usize| layout.areas()[copy / 2] + slots[copy % 2];
         let pages = |first: usize, count: usize| PIECE_PAGES.min(count - first) * PAGE_BYTES;
@@ -442,7 +445,7 @@ impl Piece {
     }
 
     /// Whether structures of its kind are on their way to the disk, so that it is not known what a read finds.
-    fn is_being_written<D>(self, near: &Neighbours<'_, D>) -> bool {
+    fn is_being_written<D>(self, near: &StructureNeighbours<'_, D>) -> bool {
         match self {
             Self::Label { .. } | Self::Journal { .. } => false,
             Self::Anchor { .. } => near.checkpoint.is_running(),
@@ -452,7 +455,7 @@ impl Piece {
     }
 
     /// Changes with each write to structures of its kind.
-    fn written<D: Disk>(self, near: &Neighbours<'_, D>) -> u64 {
+    fn written<D: Disk>(self, near: &StructureNeighbours<'_, D>) -> u64 {
         let written = near.device.written();
         match self {
             Self::Label { .. } => 0,
@@ -463,7 +466,7 @@ impl Piece {
         }
     }
 
-    fn judge<D>(self, bytes: &[u8], near: &Neighbours<'_, D>) -> Judged {
+    fn judge<D>(self, bytes: &[u8], near: &StructureNeighbours<'_, D>) -> Judged {
         let disk = near.label.disk;
         let only_if = |damaged: bool| damaged.then_some(0).into_iter().collect();
         let damaged = match self {
@@ -497,7 +500,7 @@ impl Piece {
 }
 
 /// Judges batches that follow each other from this sequence on, as replay would.
-fn judge_batches<D>(sequence: u64, bytes: &[u8], near: &Neighbours<'_, D>) -> Judged {
+fn judge_batches<D>(sequence: u64, bytes: &[u8], near: &StructureNeighbours<'_, D>) -> Judged {
     let mut judged = Judged::default();
     let mut page = 0;
     for batch in near.journal.live_from(sequence) {

@@ -130,7 +130,7 @@ pub(super) struct WriteTask {
 }
 
 /// The parts that a write meets.
-pub(super) struct Neighbours<'a, D> {
+pub(super) struct WriteNeighbours<'a, D> {
     pub(super) layout: &'a Layout,
     pub(super) device: &'a mut Device<D>,
     pub(super) pages: &'a mut Pages,
@@ -164,7 +164,7 @@ impl WriteTask {
         id: SlotId,
         place: Place,
         event: Event,
-        near: Neighbours<'_, D>,
+        near: WriteNeighbours<'_, D>,
     ) -> Next {
         match event {
             Event::Turn => self.act(id, place, near),
@@ -181,7 +181,7 @@ impl WriteTask {
         }
     }
 
-    fn act<D: Disk>(&mut self, id: SlotId, place: Place, near: Neighbours<'_, D>) -> Next {
+    fn act<D: Disk>(&mut self, id: SlotId, place: Place, near: WriteNeighbours<'_, D>) -> Next {
         near.damage.written(place.slab, place.first, place.count);
         if let Err(fenced) = near.volumes.check(self.volume, self.stamp.epoch()) {
             return Next::fail(fenced);
@@ -216,7 +216,7 @@ impl WriteTask {
 
     /// Writes fresh blocks in place; nothing points to them and they read as zeroes. Durably and beside its record if no other task could share
     /// the flush.
-    fn place_fresh<D: Disk>(&mut self, id: SlotId, place: Place, near: Neighbours<'_, D>) -> Next {
+    fn place_fresh<D: Disk>(&mut self, id: SlotId, place: Place, near: WriteNeighbours<'_, D>) -> Next {
         let applying = near.checkpoint.is_applying(place.slab, place.first, place.count);
         if applying && !Planted::ApplyOverFresh.is_planted() {
             self.stage = Stage::AwaitingCheckpoint;
@@ -270,7 +270,7 @@ impl WriteTask {
         Next::Placed
     }
 
-    fn committed<D: Disk>(&mut self, id: SlotId, place: Place, near: Neighbours<'_, D>) -> Next {
+    fn committed<D: Disk>(&mut self, id: SlotId, place: Place, near: WriteNeighbours<'_, D>) -> Next {
         match self.stage {
             Stage::Withdrawing => self.place_fresh(id, place, near),
             Stage::TakingBack => Next::fail(StoreError::NoSpace),

@@ -96,7 +96,7 @@ impl<D: Disk> Rig<D> {
         self.wait(token)
     }
 
-    pub fn settle(&mut self) {
+    pub fn run_until_idle(&mut self) {
         for _ in 0..100_000 {
             if self.store.is_idle() {
                 return;
@@ -108,9 +108,9 @@ impl<D: Disk> Rig<D> {
 
     pub fn checkpoint(&mut self) {
         let before = self.store.health().checkpoints;
-        self.settle();
+        self.run_until_idle();
         self.store.request_checkpoint();
-        self.settle();
+        self.run_until_idle();
         assert!(self.store.health().checkpoints >= before);
     }
 

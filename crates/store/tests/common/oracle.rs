@@ -84,7 +84,7 @@ impl State {
 /// Requests, and which of them were acknowledged.
 #[derive(Default)]
 pub struct Oracle {
-    settled: State,
+    acknowledged_state: State,
     changes: Vec<(u64, Change, bool)>,
 }
 
@@ -98,7 +98,7 @@ impl Oracle {
             *acknowledged |= *known == token;
         }
         while let Some((_, change, true)) = self.changes.first() {
-            self.settled.apply(change);
+            self.acknowledged_state.apply(change);
             self.changes.remove(0);
         }
     }
@@ -112,8 +112,8 @@ impl Oracle {
         self.changes.iter().filter(|(.., acknowledged)| !acknowledged).count()
     }
 
-    pub fn settled(&self) -> &State {
-        &self.settled
+    pub fn acknowledged_state(&self) -> &State {
+        &self.acknowledged_state
     }
 
     /// Whether the found state is one that a crash at this point may leave. Appended blocks are judged one by one.
@@ -122,7 +122,7 @@ impl Oracle {
             .changes
             .iter()
             .partition(|(_, change, _)| matches!(change, Change::Write { class: WriteClass::Append, .. }));
-        let mut expected = self.settled.clone();
+        let mut expected = self.acknowledged_state.clone();
         let mut found = found.clone();
         for (_, change, acknowledged) in appends {
             let Change::Write { lba, blocks, version, .. } = change else { continue };

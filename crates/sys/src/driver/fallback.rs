@@ -4,7 +4,7 @@
 //! so at most one system call per operation is wasted, and none while nothing happens.
 
 use super::threads::{Job, Pool, Returns, vectors};
-use super::{Completion, Descriptor, Finished, Operation, Outcome, QueueId, Scatter, Waker};
+use super::{Completion, Descriptor, Finished, IoOperation, Outcome, QueueId, Scatter, Waker};
 use crate::{BufMut, Payload};
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
@@ -19,7 +19,7 @@ use std::time::Duration;
 const EVENTS_MAX: usize = 256;
 const WAKE: u64 = u64::MAX;
 
-enum Work {
+enum PollWork {
     Accept { listener: Descriptor },
     Readable { socket: Descriptor },
     Writable { socket: Descriptor },
@@ -31,7 +31,7 @@ enum Work {
 struct Waiting {
     queue: QueueId,
     token: u64,
-    work: Work,
+    work: PollWork,
 }
 
 /// A registered socket and what waits for it.
@@ -79,30 +79,30 @@ impl Fallback {
         self.in_flight
     }
 
-    pub(super) fn submit(&mut self, queue: QueueId, token: u64, operation: Operation) {
+    pub(super) fn submit(&mut self, queue: QueueId, token: u64, operation: IoOperation) {
         self.in_flight += 1;
         let work = match operation {
-            Operation::Accept { listener } => Work::Accept { listener },
-            Operation::Readable { socket } => Work::Readable { socket },
-            Operation::Writable { socket } => Work::Writable { socket },
-            Operation::Receive { socket, into, at } => {
+            IoOperation::Accept { listener } => PollWork::Accept { listener },
+            IoOperation::Readable { socket } => PollWork::Readable { socket },
+            IoOperation::Writable { socket } => PollWork::Writable { socket },
+            IoOperation::Receive { socket, into, at } => {
                 let at = at.min(into.len());
-                Work::Receive { socket, into, at }
+                PollWork::Receive { socket, into, at }
             }
-            Operation::ReceiveScattered { socket, into } => Work::ReceiveScattered { socket, into },
-            Operation::Send { socket, data } => Work::Send { socket, data, done: 0 },
-            Operation::Read { file, offset, into } => {
+            IoOperation::ReceiveScattered { socket, into } => PollWork::ReceiveScattered { socket, into },
+            IoOperation::Send { socket, data } => PollWork::Send { socket, data, done: 0 },
+            IoOperation::Read { file, offset, into } => {
                 return self.submit_job(queue, token, Job::Read { file, offset, into });
             }
-            Operation::Write { file, offset, data, durable } => {
+            IoOperation::Write { file, offset, data, durable } => {
                 return self.submit_job(queue, token, Job::Write { file, offset, data, durable });
             }
-            Operation::SyncData { file } => return self.submit_job(queue, token, Job::SyncData { file }),
-            Operation::PunchHole { file, offset, len_bytes } => {
+            IoOperation::SyncData { file } => return self.submit_job(queue, token, Job::SyncData { file }),
+            IoOperation::PunchHole { file, offset, len_bytes } => {
                 return self.submit_job(queue, token, Job::PunchHole { file, offset, len_bytes });
             }
             // Timers are the driver's own.
-            Operation::Timeout { .. } => return self.in_flight -= 1,
+            IoOperation::Timeout { .. } => return self.in_flight -= 1,
         };
         let waiting = Waiting { queue, token, work };
         if let Err(error) = self.register(waiting.work.socket()) {
@@ -253,8 +253,8 @@ impl Fallback {
     fn answer(&mut self, waiting: Waiting, result: io::Result<Outcome>) {
         let Waiting { queue, token, work } = waiting;
         let (buffer, scatter) = match work {
-            Work::Receive { into, .. } => (Some(into), None),
-            Work::ReceiveScattered { into, .. } => (None, Some(into)),
+            PollWork::Receive { into, .. } => (Some(into), None),
+            PollWork::ReceiveScattered { into, .. } => (None, Some(into)),
             _ => (None, None),
         };
         self.in_flight -= 1;
@@ -266,7 +266,7 @@ fn interest() -> epoll::EventFlags {
     epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET
 }
 
-impl Work {
+impl PollWork {
     fn socket(&self) -> &Descriptor {
         match self {
             Self::Accept { listener } => listener,

@@ -97,7 +97,7 @@ impl Lender {
         self.only_copies
     }
 
-    /// Whether some of it is to be sent by reference. If it is not, [`super::Operation::Send`] does as well.
+    /// Whether some of it is to be sent by reference. If it is not, [`super::IoOperation::Send`] does as well.
     pub fn lends_of(&self, data: &Payload) -> bool {
         let parts = data.parts();
         (0..parts.len()).any(|at| self.lent_run(&parts[at..]) > 0)

@@ -1,5 +1,5 @@
 use super::{LENT_AFTER_SENDS, Lender, SendPath, keep_alive};
-use crate::driver::{Descriptor, Driver, DriverChoice, Operation};
+use crate::driver::{Descriptor, Driver, DriverChoice, IoOperation};
 use crate::{Buf, BufMut, Payload};
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
@@ -120,7 +120,7 @@ fn a_full_socket_takes_the_rest_when_it_is_writable(choice: DriverChoice) {
     while sent < payload.len() {
         let rest = payload.slice(sent, payload.len() - sent);
         sent += lender.send_now(&socket, &rest).unwrap();
-        queue.submit(1, Operation::Writable { socket: socket.clone() });
+        queue.submit(1, IoOperation::Writable { socket: socket.clone() });
         while answers.is_empty() {
             driver.wait(None).unwrap();
             queue.poll(&mut answers);
@@ -151,7 +151,7 @@ fn an_end_of_the_connection_ends_the_wait_for_room() {
         let payload = Payload::from(block(9, 8 << 20));
         let mut lender = Lender::new(SendPath::Reference);
         assert!(lender.send_now(&socket, &payload).unwrap() < payload.len());
-        queue.submit(1, Operation::Writable { socket: socket.clone() });
+        queue.submit(1, IoOperation::Writable { socket: socket.clone() });
         driver.wait(Some(Duration::ZERO)).unwrap();
         crate::driver::shutdown(&socket).unwrap();
         let mut answers = Vec::new();

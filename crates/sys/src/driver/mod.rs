@@ -142,7 +142,7 @@ pub enum DriverKind {
 
 /// A request to the kernel.
 #[derive(Debug)]
-pub enum Operation {
+pub enum IoOperation {
     /// Answers [`Outcome::Accepted`] for each connection, until it fails or is cancelled.
     Accept { listener: Descriptor },
     /// Answers `Done` when the socket has something to read, or was closed. Costs no buffer while it waits.
@@ -153,7 +153,7 @@ pub enum Operation {
     /// stream. The buffer always comes back.
     Receive { socket: Descriptor, into: BufMut, at: usize },
     /// Fills the pieces in their order with what is there, at least one byte; answers `Bytes`, as
-    /// [`Operation::Receive`]. Both buffers always come back with the completion.
+    /// [`IoOperation::Receive`]. Both buffers always come back with the completion.
     ReceiveScattered { socket: Descriptor, into: Box<Scatter> },
     /// Sends all of it; answers `Done`. One at a time per socket, or bytes may be mixed.
     Send { socket: Descriptor, data: Payload },
@@ -334,9 +334,9 @@ impl Driver {
 
 impl Queue {
     /// Takes an operation; its answer carries `token`, which is the caller's own affair.
-    pub fn submit(&self, token: u64, operation: Operation) {
+    pub fn submit(&self, token: u64, operation: IoOperation) {
         let inner = &mut *self.inner.borrow_mut();
-        if let Operation::Timeout { after } = operation {
+        if let IoOperation::Timeout { after } = operation {
             inner.timers.push(Reverse((Instant::now() + after, self.id, token)));
             return;
         }

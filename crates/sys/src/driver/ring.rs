@@ -3,7 +3,7 @@
 //! Every operation lives in a slot of its own, boxed, until the kernel's last completion for it: the slot owns descriptor,
 //! buffers, vectors and message header that the kernel was given addresses of.
 
-use super::{Completion, Descriptor, Finished, Operation, Outcome, QueueId, Scatter, VECTORS_MAX, Waker};
+use super::{Completion, Descriptor, Finished, IoOperation, Outcome, QueueId, Scatter, VECTORS_MAX, Waker};
 use crate::{BufMut, Payload};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
@@ -39,7 +39,7 @@ const CODES: [u8; 12] = [
     opcode::AsyncCancel::CODE,
 ];
 
-enum Work {
+enum RingWork {
     None,
     Accept { listener: Descriptor },
     Readable { socket: Descriptor },
@@ -61,7 +61,7 @@ struct Slot {
     cancelled: bool,
     /// The kernel works it off on a thread of its own, even if it could be tried at once.
     aside: bool,
-    work: Work,
+    work: RingWork,
     vectors: Vec<libc::iovec>,
     message: libc::msghdr,
 }
@@ -136,7 +136,7 @@ impl Ring {
         self.slots.len() - self.free.len()
     }
 
-    pub(super) fn submit(&mut self, queue: QueueId, token: u64, operation: Operation, aside: bool) {
+    pub(super) fn submit(&mut self, queue: QueueId, token: u64, operation: IoOperation, aside: bool) {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Box::new(Slot::empty()));
             (self.slots.len() - 1) as u32
@@ -147,27 +147,29 @@ impl Ring {
         slot.cancelled = false;
         slot.aside = aside;
         slot.work = match operation {
-            Operation::Accept { listener } => {
+            IoOperation::Accept { listener } => {
                 // A non-blocking listener would make the kernel answer EAGAIN instead of waiting.
                 let _ = rustix::io::ioctl_fionbio(&listener, false);
-                Work::Accept { listener }
+                RingWork::Accept { listener }
             }
-            Operation::Readable { socket } => Work::Readable { socket },
-            Operation::Writable { socket } => Work::Writable { socket },
-            Operation::Receive { socket, into, at } => {
+            IoOperation::Readable { socket } => RingWork::Readable { socket },
+            IoOperation::Writable { socket } => RingWork::Writable { socket },
+            IoOperation::Receive { socket, into, at } => {
                 let at = at.min(into.len());
-                Work::Receive { socket, into, at }
+                RingWork::Receive { socket, into, at }
             }
-            Operation::ReceiveScattered { socket, into } => Work::ReceiveScattered { socket, into },
-            Operation::Send { socket, data } => Work::Send { socket, data, done: 0 },
-            Operation::Read { file, offset, into } => Work::Read { file, offset, into, done: 0 },
-            Operation::Write { file, offset, data, durable } => {
-                Work::Write { file, offset, data, durable, done: 0 }
+            IoOperation::ReceiveScattered { socket, into } => RingWork::ReceiveScattered { socket, into },
+            IoOperation::Send { socket, data } => RingWork::Send { socket, data, done: 0 },
+            IoOperation::Read { file, offset, into } => RingWork::Read { file, offset, into, done: 0 },
+            IoOperation::Write { file, offset, data, durable } => {
+                RingWork::Write { file, offset, data, durable, done: 0 }
             }
-            Operation::SyncData { file } => Work::SyncData { file },
-            Operation::PunchHole { file, offset, len_bytes } => Work::PunchHole { file, offset, len_bytes },
+            IoOperation::SyncData { file } => RingWork::SyncData { file },
+            IoOperation::PunchHole { file, offset, len_bytes } => {
+                RingWork::PunchHole { file, offset, len_bytes }
+            }
             // Timers are the driver's own.
-            Operation::Timeout { .. } => Work::None,
+            IoOperation::Timeout { .. } => RingWork::None,
         };
         self.start(index);
     }
@@ -176,7 +178,7 @@ impl Ring {
         for index in 0..self.slots.len() {
             let slot = &mut self.slots[index];
             let wanted = slot.queue == queue && token.is_none_or(|token| slot.token == token);
-            if wanted && !slot.cancelled && !matches!(slot.work, Work::None) {
+            if wanted && !slot.cancelled && !matches!(slot.work, RingWork::None) {
                 slot.cancelled = true;
                 let name = name(index as u32, slot.generation);
                 self.push(opcode::AsyncCancel::new(name).build().user_data(CANCEL));
@@ -265,9 +267,9 @@ impl Ring {
 
     fn finish(&mut self, index: u32, result: io::Result<Outcome>, finished: &mut Finished) {
         let slot = &mut *self.slots[index as usize];
-        let (buffer, scatter) = match mem::replace(&mut slot.work, Work::None) {
-            Work::Receive { into, .. } | Work::Read { into, .. } => (Some(into), None),
-            Work::ReceiveScattered { into, .. } => (None, Some(into)),
+        let (buffer, scatter) = match mem::replace(&mut slot.work, RingWork::None) {
+            RingWork::Receive { into, .. } | RingWork::Read { into, .. } => (Some(into), None),
+            RingWork::ReceiveScattered { into, .. } => (None, Some(into)),
             _ => (None, None),
         };
         slot.generation = slot.generation.wrapping_add(1) & 0x7fff_ffff;
@@ -314,7 +316,7 @@ impl Drop for Ring {
     fn drop(&mut self) {
         for index in 0..self.slots.len() {
             let slot = &self.slots[index];
-            if !matches!(slot.work, Work::None) {
+            if !matches!(slot.work, RingWork::None) {
                 let name = name(index as u32, slot.generation);
                 self.push(opcode::AsyncCancel::new(name).build().user_data(CANCEL));
             }
@@ -349,7 +351,7 @@ impl Slot {
             token: 0,
             cancelled: false,
             aside: false,
-            work: Work::None,
+            work: RingWork::None,
             vectors: Vec::new(),
             // SAFETY: a message header of zeroes names no memory.
             message: unsafe { mem::zeroed() },
@@ -364,7 +366,7 @@ impl Slot {
             return Next::Again;
         }
         match &mut self.work {
-            Work::Accept { .. } if failed => match errno {
+            RingWork::Accept { .. } if failed => match errno {
                 Errno::INVAL if *accept_multishot => {
                     *accept_multishot = false;
                     Next::Again
@@ -373,10 +375,10 @@ impl Slot {
                 Errno::CONNABORTED | Errno::PROTO => Next::Again,
                 _ => Next::Answer(Err(errno.into())),
             },
-            Work::Accept { .. } => Next::Answer(accepted(result)),
-            Work::Receive { socket, .. }
-            | Work::ReceiveScattered { socket, .. }
-            | Work::Send { socket, .. }
+            RingWork::Accept { .. } => Next::Answer(accepted(result)),
+            RingWork::Receive { socket, .. }
+            | RingWork::ReceiveScattered { socket, .. }
+            | RingWork::Send { socket, .. }
                 if failed && errno == Errno::AGAIN =>
             {
                 // Somebody made the socket non-blocking: the kernel waits only for blocking ones.
@@ -386,10 +388,10 @@ impl Slot {
                 }
             }
             _ if failed => Next::Answer(Err(errno.into())),
-            Work::Receive { .. } | Work::ReceiveScattered { .. } => {
+            RingWork::Receive { .. } | RingWork::ReceiveScattered { .. } => {
                 Next::Answer(Ok(Outcome::Bytes(result as usize)))
             }
-            Work::Send { data, done, .. } | Work::Write { data, done, .. } => {
+            RingWork::Send { data, done, .. } | RingWork::Write { data, done, .. } => {
                 *done += result as usize;
                 if *done >= data.len() {
                     Next::Answer(Ok(Outcome::Done))
@@ -399,7 +401,7 @@ impl Slot {
                     Next::Again
                 }
             }
-            Work::Read { into, done, .. } => {
+            RingWork::Read { into, done, .. } => {
                 *done += result as usize;
                 if *done >= into.len() || result == 0 {
                     Next::Answer(Ok(Outcome::Bytes(*done)))
@@ -407,19 +409,19 @@ impl Slot {
                     Next::Again
                 }
             }
-            Work::Readable { .. }
-            | Work::Writable { .. }
-            | Work::SyncData { .. }
-            | Work::PunchHole { .. }
-            | Work::None => Next::Answer(Ok(Outcome::Done)),
+            RingWork::Readable { .. }
+            | RingWork::Writable { .. }
+            | RingWork::SyncData { .. }
+            | RingWork::PunchHole { .. }
+            | RingWork::None => Next::Answer(Ok(Outcome::Done)),
         }
     }
 
     /// The kernel's form of what is left to do. Addresses in it point into this slot and its buffers.
     fn entry(&mut self, accept_multishot: bool) -> squeue::Entry {
         match &mut self.work {
-            Work::None => opcode::Nop::new().build(),
-            Work::Accept { listener } => {
+            RingWork::None => opcode::Nop::new().build(),
+            RingWork::Accept { listener } => {
                 let flags = libc::SOCK_CLOEXEC;
                 if accept_multishot {
                     opcode::AcceptMulti::new(fd(listener)).flags(flags).build()
@@ -428,22 +430,22 @@ impl Slot {
                     opcode::Accept::new(fd(listener), address, len).flags(flags).build()
                 }
             }
-            Work::Readable { socket } => {
+            RingWork::Readable { socket } => {
                 opcode::PollAdd::new(fd(socket), (libc::POLLIN | libc::POLLRDHUP) as u32).build()
             }
-            Work::Writable { socket } => opcode::PollAdd::new(fd(socket), libc::POLLOUT as u32).build(),
-            Work::Receive { socket, into, at } => {
+            RingWork::Writable { socket } => opcode::PollAdd::new(fd(socket), libc::POLLOUT as u32).build(),
+            RingWork::Receive { socket, into, at } => {
                 let target = &mut into[*at..];
                 let len = target.len().min(STEP_BYTES_MAX) as u32;
                 opcode::Recv::new(fd(socket), target.as_mut_ptr(), len).build()
             }
-            Work::ReceiveScattered { socket, into } => {
+            RingWork::ReceiveScattered { socket, into } => {
                 scatter(&mut self.vectors, into);
                 self.message.msg_iov = self.vectors.as_mut_ptr();
                 self.message.msg_iovlen = self.vectors.len();
                 opcode::RecvMsg::new(fd(socket), &raw mut self.message).build()
             }
-            Work::Send { socket, data, done } => {
+            RingWork::Send { socket, data, done } => {
                 if let Some(rest) = single_part(data, *done) {
                     return opcode::Send::new(fd(socket), rest.as_ptr(), rest.len() as u32)
                         .flags(libc::MSG_NOSIGNAL | libc::MSG_WAITALL)
@@ -456,12 +458,12 @@ impl Slot {
                     .flags((libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32)
                     .build()
             }
-            Work::Read { file, offset, into, done } => {
+            RingWork::Read { file, offset, into, done } => {
                 let target = &mut into[*done..];
                 let len = target.len().min(STEP_BYTES_MAX) as u32;
                 opcode::Read::new(fd(file), target.as_mut_ptr(), len).offset(*offset + *done as u64).build()
             }
-            Work::Write { file, offset, data, durable, done } => {
+            RingWork::Write { file, offset, data, durable, done } => {
                 let flags = if *durable { libc::RWF_DSYNC } else { 0 };
                 let offset = *offset + *done as u64;
                 if let Some(rest) = single_part(data, *done) {
@@ -476,10 +478,10 @@ impl Slot {
                     .rw_flags(flags)
                     .build()
             }
-            Work::SyncData { file } => {
+            RingWork::SyncData { file } => {
                 opcode::Fsync::new(fd(file)).flags(types::FsyncFlags::DATASYNC).build()
             }
-            Work::PunchHole { file, offset, len_bytes } => opcode::Fallocate::new(fd(file), *len_bytes)
+            RingWork::PunchHole { file, offset, len_bytes } => opcode::Fallocate::new(fd(file), *len_bytes)
                 .offset(*offset)
                 .mode(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
                 .build(),

@@ -25,7 +25,7 @@ pub struct Piece {
     pub range: Range<usize>,
 }
 
-/// Where a receive puts its bytes; see [`super::Operation::ReceiveScattered`].
+/// Where a receive puts its bytes; see [`super::IoOperation::ReceiveScattered`].
 #[derive(Debug)]
 pub struct Scatter {
     /// Buffer for payload.

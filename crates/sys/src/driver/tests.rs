@@ -116,7 +116,7 @@ fn a_stream_arrives_whole_and_in_order_through_vectored_sends(driver: &Driver) {
         received == expected
     });
     let queue = driver.queue();
-    queue.submit(1, Operation::Send { socket: server, data: parts(&sent) });
+    queue.submit(1, IoOperation::Send { socket: server, data: parts(&sent) });
     assert!(matches!(answer(driver, &queue).result, Ok(Outcome::Done)));
     assert!(reader.join().expect("the reader"));
 }
@@ -125,7 +125,7 @@ fn a_listener_accepts_many_until_it_is_cancelled(driver: &Driver) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     let queue = driver.queue();
-    queue.submit(5, Operation::Accept { listener: Arc::new(OwnedFd::from(listener)) });
+    queue.submit(5, IoOperation::Accept { listener: Arc::new(OwnedFd::from(listener)) });
     let clients: Vec<TcpStream> =
         (0..3).map(|_| TcpStream::connect(address).expect("a connection")).collect();
     let accepted = answers(driver, &queue, 3);
@@ -144,7 +144,7 @@ fn a_receive_fills_from_its_offset_and_leaves_the_rest(driver: &Driver) {
     let mut into = BufMut::zeroed(10);
     into[..2].copy_from_slice(b"xy");
     into.truncate(5);
-    queue.submit(1, Operation::Receive { socket: server, into, at: 2 });
+    queue.submit(1, IoOperation::Receive { socket: server, into, at: 2 });
     let completion = answer(driver, &queue);
     assert_eq!(count(&completion), 3);
     assert_eq!(&completion.buffer.expect("the buffer")[..], b"xyabc");
@@ -154,7 +154,7 @@ fn the_end_of_a_stream_is_zero_bytes(driver: &Driver) {
     let (_listener, client, server) = pair();
     client.shutdown(Shutdown::Write).expect("a shutdown");
     let queue = driver.queue();
-    queue.submit(1, Operation::Receive { socket: server, into: BufMut::zeroed(10), at: 0 });
+    queue.submit(1, IoOperation::Receive { socket: server, into: BufMut::zeroed(10), at: 0 });
     assert_eq!(count(&answer(driver, &queue)), 0);
 }
 
@@ -165,12 +165,12 @@ fn what_has_come_is_received_at_once_and_beyond_the_first_buffer(driver: &Driver
     client.write_all(b"headbody").expect("a send");
     // That something has come is heard of by the loop.
     let queue = driver.queue();
-    queue.submit(1, Operation::Readable { socket: server.clone() });
+    queue.submit(1, IoOperation::Readable { socket: server.clone() });
     assert!(answer(driver, &queue).result.is_ok());
     assert_eq!(receive_now(&server, &mut into, &mut beyond).expect("a stream"), Some(8));
     assert_eq!((&into, &beyond[..4]), (b"head", &b"body"[..]));
     client.shutdown(Shutdown::Write).expect("a shutdown");
-    queue.submit(2, Operation::Readable { socket: server.clone() });
+    queue.submit(2, IoOperation::Readable { socket: server.clone() });
     assert!(answer(driver, &queue).result.is_ok());
     assert_eq!(receive_now(&server, &mut into, &mut []).expect("a stream"), Some(0));
 }
@@ -180,7 +180,7 @@ fn a_cancelled_receive_gives_its_buffer_back(driver: &Driver) {
     let queue = driver.queue();
     let mut into = BufMut::zeroed(100);
     into[..4].copy_from_slice(b"kept");
-    queue.submit(1, Operation::Receive { socket: server, into, at: 4 });
+    queue.submit(1, IoOperation::Receive { socket: server, into, at: 4 });
     driver.wait(Some(Duration::from_millis(10))).expect("the loop");
     queue.cancel(1);
     let completion = answer(driver, &queue);
@@ -191,14 +191,14 @@ fn a_cancelled_receive_gives_its_buffer_back(driver: &Driver) {
 fn a_socket_becomes_readable_without_a_buffer(driver: &Driver) {
     let (_listener, mut client, server) = pair();
     let queue = driver.queue();
-    queue.submit(1, Operation::Readable { socket: server.clone() });
+    queue.submit(1, IoOperation::Readable { socket: server.clone() });
     driver.wait(Some(Duration::from_millis(10))).expect("the loop");
     let mut out = Vec::new();
     queue.poll(&mut out);
     assert!(out.is_empty());
     client.write_all(b"x").expect("a send");
     assert!(matches!(answer(driver, &queue).result, Ok(Outcome::Done)));
-    queue.submit(2, Operation::Receive { socket: server, into: BufMut::zeroed(8), at: 0 });
+    queue.submit(2, IoOperation::Receive { socket: server, into: BufMut::zeroed(8), at: 0 });
     assert_eq!(count(&answer(driver, &queue)), 1);
 }
 
@@ -207,8 +207,8 @@ fn a_client_that_does_not_read_holds_up_nobody_else(driver: &Driver) {
     let (_listener, mut client, server) = pair();
     let queue = driver.queue();
     let much: Buf = BufMut::zeroed(32 << 20).freeze();
-    queue.submit(1, Operation::Send { socket: slow.clone(), data: much.into() });
-    queue.submit(2, Operation::Send { socket: server, data: Buf::from(&b"quick"[..]).into() });
+    queue.submit(1, IoOperation::Send { socket: slow.clone(), data: much.into() });
+    queue.submit(2, IoOperation::Send { socket: server, data: Buf::from(&b"quick"[..]).into() });
     assert_eq!(answer(driver, &queue).token, 2);
     let mut received = [0; 5];
     client.read_exact(&mut received).expect("the stream");
@@ -226,7 +226,7 @@ fn a_send_to_a_closed_client_fails(driver: &Driver) {
     let deadline = Instant::now() + PATIENCE;
     loop {
         assert!(Instant::now() < deadline);
-        queue.submit(1, Operation::Send { socket: server.clone(), data: Buf::from(&[0; 1000][..]).into() });
+        queue.submit(1, IoOperation::Send { socket: server.clone(), data: Buf::from(&[0; 1000][..]).into() });
         if answer(driver, &queue).result.is_err() {
             return;
         }
@@ -244,7 +244,7 @@ fn a_scattered_receive_fills_two_buffers_by_turns(driver: &Driver) {
     let (p, b) = (Place::Payload, Place::Between);
     let into = scatter(20, 40, &[(b, 0..4), (p, 2..9), (b, 4..8), (p, 9..13), (b, 30..40)]);
     let queue = driver.queue();
-    queue.submit(1, Operation::ReceiveScattered { socket: server, into });
+    queue.submit(1, IoOperation::ReceiveScattered { socket: server, into });
     let answer = answer(driver, &queue);
     assert_eq!(count(&answer), 22);
     let back = answer.scatter.expect("both buffers");
@@ -263,7 +263,7 @@ fn a_scattered_receive_never_leaves_its_buffers(driver: &Driver) {
         client.write_all(&[7; 64]).expect("a send");
         let queue = driver.queue();
         let into = scatter(16, 16, &[(p, 0..4), (b, 0..2), wrong.clone(), (b, 8..16)]);
-        queue.submit(1, Operation::ReceiveScattered { socket: server, into });
+        queue.submit(1, IoOperation::ReceiveScattered { socket: server, into });
         let answer = answer(driver, &queue);
         assert_eq!(count(&answer), 6, "{wrong:?}");
         let back = answer.scatter.expect("both buffers");
@@ -276,7 +276,7 @@ fn a_cancelled_scattered_receive_gives_both_buffers_back(driver: &Driver) {
     let (_listener, _client, server) = pair();
     let queue = driver.queue();
     let into = scatter(8, 8, &[(Place::Payload, 0..8), (Place::Between, 0..8)]);
-    queue.submit(5, Operation::ReceiveScattered { socket: server, into });
+    queue.submit(5, IoOperation::ReceiveScattered { socket: server, into });
     driver.wait(Some(Duration::from_millis(10))).expect("the loop");
     queue.cancel(5);
     let answer = answer(driver, &queue);
@@ -287,8 +287,8 @@ fn a_cancelled_scattered_receive_gives_both_buffers_back(driver: &Driver) {
 fn a_dropped_queue_is_never_answered_and_its_sockets_close(driver: &Driver) {
     let (_listener, mut client, server) = pair();
     let queue = driver.queue();
-    queue.submit(1, Operation::Receive { socket: server.clone(), into: BufMut::zeroed(100), at: 0 });
-    queue.submit(2, Operation::Timeout { after: Duration::ZERO });
+    queue.submit(1, IoOperation::Receive { socket: server.clone(), into: BufMut::zeroed(100), at: 0 });
+    queue.submit(2, IoOperation::Timeout { after: Duration::ZERO });
     drop(server);
     driver.wait(Some(Duration::from_millis(10))).expect("the loop");
     drop(queue);
@@ -304,7 +304,7 @@ fn a_non_blocking_socket_works_as_well(driver: &Driver) {
     let (_listener, mut client, server) = pair();
     rustix::io::ioctl_fionbio(&server, true).expect("a flag");
     let queue = driver.queue();
-    queue.submit(1, Operation::Receive { socket: server, into: BufMut::zeroed(8), at: 0 });
+    queue.submit(1, IoOperation::Receive { socket: server, into: BufMut::zeroed(8), at: 0 });
     driver.wait(Some(Duration::from_millis(10))).expect("the loop");
     client.write_all(b"late").expect("a send");
     assert_eq!(count(&answer(driver, &queue)), 4);
@@ -318,16 +318,18 @@ fn bytes_written_are_read_back(driver: &Driver) {
     let file = file();
     let queue = driver.queue();
     let bytes = pattern(3 << 20);
-    queue
-        .submit(1, Operation::Write { file: file.clone(), offset: 4096, data: parts(&bytes), durable: true });
+    queue.submit(
+        1,
+        IoOperation::Write { file: file.clone(), offset: 4096, data: parts(&bytes), durable: true },
+    );
     assert!(matches!(answer(driver, &queue).result, Ok(Outcome::Done)));
     let one = Buf::from(&b"front"[..]).into();
-    queue.submit(2, Operation::Write { file: file.clone(), offset: 0, data: one, durable: false });
+    queue.submit(2, IoOperation::Write { file: file.clone(), offset: 0, data: one, durable: false });
     assert!(matches!(answer(driver, &queue).result, Ok(Outcome::Done)));
-    queue.submit(3, Operation::SyncData { file: file.clone() });
+    queue.submit(3, IoOperation::SyncData { file: file.clone() });
     assert!(matches!(answer(driver, &queue).result, Ok(Outcome::Done)));
     let into = BufMut::zeroed(4096 + bytes.len());
-    queue.submit(4, Operation::Read { file, offset: 0, into });
+    queue.submit(4, IoOperation::Read { file, offset: 0, into });
     let completion = answer(driver, &queue);
     assert_eq!(count(&completion), 4096 + bytes.len());
     let read = completion.buffer.expect("the buffer");
@@ -339,7 +341,7 @@ fn a_read_past_the_end_is_short(driver: &Driver) {
     let file = file();
     rustix::fs::ftruncate(&file, 100).expect("a size");
     let queue = driver.queue();
-    queue.submit(1, Operation::Read { file, offset: 50, into: BufMut::zeroed(4096) });
+    queue.submit(1, IoOperation::Read { file, offset: 50, into: BufMut::zeroed(4096) });
     assert_eq!(count(&answer(driver, &queue)), 50);
 }
 
@@ -347,14 +349,14 @@ fn a_punched_hole_reads_as_zeroes_and_gives_space_back(driver: &Driver) {
     let file = file();
     let queue = driver.queue();
     let bytes: Buf = Buf::from(&vec![1; 1 << 20][..]);
-    queue.submit(1, Operation::Write { file: file.clone(), offset: 0, data: bytes.into(), durable: true });
+    queue.submit(1, IoOperation::Write { file: file.clone(), offset: 0, data: bytes.into(), durable: true });
     assert!(answer(driver, &queue).result.is_ok());
     let before = rustix::fs::fstat(file.as_fd()).expect("a stat").st_blocks;
-    queue.submit(2, Operation::PunchHole { file: file.clone(), offset: 0, len_bytes: 1 << 19 });
+    queue.submit(2, IoOperation::PunchHole { file: file.clone(), offset: 0, len_bytes: 1 << 19 });
     assert!(answer(driver, &queue).result.is_ok());
     let after = rustix::fs::fstat(file.as_fd()).expect("a stat").st_blocks;
     assert!(after < before, "{after} blocks of {before}");
-    queue.submit(3, Operation::Read { file, offset: (1 << 19) - 4096, into: BufMut::zeroed(8192) });
+    queue.submit(3, IoOperation::Read { file, offset: (1 << 19) - 4096, into: BufMut::zeroed(8192) });
     let read = answer(driver, &queue).buffer.expect("the buffer");
     assert!(read[..4096].iter().all(|&byte| byte == 0) && read[4096..].iter().all(|&byte| byte == 1));
 }
@@ -364,7 +366,7 @@ fn a_write_to_a_read_only_file_fails(driver: &Driver) {
     let queue = driver.queue();
     let data = Buf::from(&b"x"[..]).into();
     let file = Arc::new(OwnedFd::from(file));
-    queue.submit(1, Operation::Write { file, offset: 0, data, durable: false });
+    queue.submit(1, IoOperation::Write { file, offset: 0, data, durable: false });
     assert_eq!(answer(driver, &queue).result.expect_err("the refusal").raw_os_error(), Some(libc::EBADF));
 }
 
@@ -375,7 +377,7 @@ fn more_operations_than_the_ring_has_entries_are_all_answered(driver: &Driver) {
     for token in 0..10_000 {
         queue.submit(
             token,
-            Operation::Read { file: file.clone(), offset: 0, into: BufMut::for_overwrite(16) },
+            IoOperation::Read { file: file.clone(), offset: 0, into: BufMut::for_overwrite(16) },
         );
     }
     let mut tokens: Vec<u64> = answers(driver, &queue, 10_000).iter().map(|one| one.token).collect();
@@ -387,7 +389,7 @@ fn more_operations_than_the_ring_has_entries_are_all_answered(driver: &Driver) {
 fn timers_expire_in_order(driver: &Driver) {
     let queue = driver.queue();
     for (token, after_ms) in [(3, 30), (1, 5), (2, 15)] {
-        queue.submit(token, Operation::Timeout { after: Duration::from_millis(after_ms) });
+        queue.submit(token, IoOperation::Timeout { after: Duration::from_millis(after_ms) });
     }
     let started = Instant::now();
     let tokens: Vec<u64> = answers(driver, &queue, 3).iter().map(|one| one.token).collect();
@@ -427,7 +429,7 @@ fn a_driver_dropped_in_mid_operation_leaves_nothing_behind(driver: &Driver) {
     let own = Driver::new(choice).expect("a second loop");
     let (_listener, mut client, server) = pair();
     let queue = own.queue();
-    queue.submit(1, Operation::Receive { socket: server.clone(), into: BufMut::zeroed(100), at: 0 });
+    queue.submit(1, IoOperation::Receive { socket: server.clone(), into: BufMut::zeroed(100), at: 0 });
     own.wait(Some(Duration::from_millis(5))).expect("the loop");
     drop((server, queue, own));
     assert_eq!(client.read(&mut [0; 1]).expect("the end"), 0);
@@ -438,8 +440,8 @@ fn a_loop_that_polls_busily_hears_of_everything_as_well(driver: &Driver) {
     let (_listener, mut client, server) = pair();
     let queue = driver.queue();
     for round in 0..50_u8 {
-        queue.submit(1, Operation::Receive { socket: server.clone(), into: BufMut::zeroed(8), at: 0 });
-        queue.submit(2, Operation::Timeout { after: Duration::from_millis(u64::from(round % 3)) });
+        queue.submit(1, IoOperation::Receive { socket: server.clone(), into: BufMut::zeroed(8), at: 0 });
+        queue.submit(2, IoOperation::Timeout { after: Duration::from_millis(u64::from(round % 3)) });
         let waker = driver.waker();
         let other = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(u64::from(round % 4)));

@@ -3,7 +3,7 @@
 //! A block that an extent comes to own is *reserved* in memory first, written, and *committed* with the
 //! transaction that publishes it. A block that an extent gave up is *freed* with a transaction. It can
 //! be reserved again once that transaction is durable, no read of the block is under way, and the block
-//! was made unwritten, if there is space enough meanwhile ([`super::preparing`]). Only committed blocks
+//! was made unwritten, if there is space enough meanwhile ([`super::background_trim`]). Only committed blocks
 //! are stored: a crash forgets reservations.
 //!
 //! Bitmaps of groups are read when they are first needed. Counts of free blocks are known for all groups from the start.
@@ -448,15 +448,15 @@ impl Allocator {
 
     /// Releases freed blocks of durable transactions that no read under way may still touch: they are
     /// prepared, or reusable at once. Returns whether any are reusable.
-    pub fn settle(&mut self, durable: u64, prepares: bool, now: Monotonic) -> bool {
+    pub fn release_pending(&mut self, durable: u64, prepares: bool, now: Monotonic) -> bool {
         let oldest_read = self.reading.first().copied().unwrap_or(u64::MAX);
         let mut any = false;
         while let Some(front) = self.pending.front()
             && front.ticket <= durable
             && front.reads <= oldest_read
-            && let Some(settled) = self.pending.pop_front()
+            && let Some(released) = self.pending.pop_front()
         {
-            for run in settled.runs {
+            for run in released.runs {
                 if !(prepares && self.preparing.add(run, now)) {
                     self.release(run);
                     any = true;
@@ -488,7 +488,7 @@ impl Allocator {
     }
 
     /// Whether freed blocks wait to become reusable, and the ticket that the first of them waits for.
-    pub fn unsettled(&self) -> Option<u64> {
+    pub fn pending_ticket(&self) -> Option<u64> {
         self.pending.front().map(|pending| pending.ticket)
     }
 

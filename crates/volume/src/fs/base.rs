@@ -17,7 +17,7 @@ use super::layout::{Features, PAGE_BLOCKS, Pointer};
 use super::meta::page::Page;
 use super::meta::{BlockRun, Changes, Store, Transaction, Tree};
 use super::metadata::Metadata;
-use super::opening::{Opened, Opening};
+use super::opening::{FsOpening, Opened};
 use super::quota::Quotas;
 use super::times::Times;
 use super::types::{Config, FsError};
@@ -26,7 +26,7 @@ use crate::planted::Planted;
 /// How far the volume is on its way into use.
 pub enum State {
     /// Reading, or writing the first superblocks.
-    Opening(Box<Opening>),
+    Opening(Box<FsOpening>),
     /// The first transaction of a new volume is on its way.
     Formatting,
     /// The journal is replayed; facts about the volume are looked up.
@@ -252,12 +252,12 @@ impl Base {
 
     /// Makes freed blocks reusable that nothing stored or under way uses any more. If there is space enough
     /// without them, they are discarded first.
-    pub fn settle_freed(&mut self, unstored: Unstored) {
+    pub fn release_freed(&mut self, unstored: Unstored) {
         let early = Planted::AllocatorReuseEarly.is_planted();
         let durable = if early { u64::MAX } else { self.meta.journal.log.durable_ticket() };
         let now = self.agenda.now;
         let prepares = self.unpromised_blocks(unstored) >= u64::from(self.meta.allocator.chunk_blocks()) / 4;
-        if self.meta.allocator.settle(durable, prepares, now) {
+        if self.meta.allocator.release_pending(durable, prepares, now) {
             self.freed_blocks();
         }
         for run in self.meta.allocator.begin_preparing(now) {

@@ -143,7 +143,7 @@ impl Chunks {
             self.full_at = None;
             agenda.wake();
         }
-        self.settle_unproven(meta, requests, demand);
+        self.prove_or_give_back(meta, requests, demand);
         if (self.need_meta || demand.lacks_pages(&meta.allocator)) && self.meta == 0 && self.full_at.is_none()
         {
             self.bring_into_use(ChunkUse::Meta, meta);
@@ -164,7 +164,7 @@ impl Chunks {
     }
 
     /// Proves chunks that an opening found empty, as far as they are wanted, and gives the others back.
-    fn settle_unproven(&mut self, meta: &mut Metadata, requests: &mut Requests, demand: Demand) {
+    fn prove_or_give_back(&mut self, meta: &mut Metadata, requests: &mut Requests, demand: Demand) {
         let chunk_blocks = u64::from(meta.allocator.chunk_blocks());
         while let Some((chunk, chunk_use)) = meta.allocator.unproven_chunk() {
             let is_spare = match chunk_use {

@@ -64,7 +64,7 @@ impl FileSystem {
             return Ok(true);
         }
         let space_comes_back =
-            !self.data.gives_nothing_back() || self.base.meta.allocator.unsettled().is_some();
+            !self.data.gives_nothing_back() || self.base.meta.allocator.pending_ticket().is_some();
         let statistics = self.statistics();
         let free_bytes = statistics.total_bytes.saturating_sub(statistics.used_bytes);
         Ok(end <= self.capacity_bytes() && (space_comes_back || end - held_bytes <= free_bytes))

@@ -12,7 +12,7 @@ use super::meta::Transaction;
 use super::namespace::{self, Place, check_name};
 use super::quota::{QuotaLimits, QuotaMode, QuotaSettings, QuotaUser};
 use super::types::{
-    AttributeChange, Attributes, Entry, ExtendedAttribute, FileId, FsError, Link, NewFile, SecurityId,
+    AttributeChange, Attributes, Entry, ExtendedAttribute, FileId, FsError, HardLink, NewFile, SecurityId,
     StreamId, StreamInformation, Unlinked, WideString,
 };
 use super::{properties, streams};
@@ -78,7 +78,7 @@ impl FileSystem {
     ) -> Result<Option<Unlinked>, FsError> {
         self.base.ready_to_grow(self.data.unstored())?;
         check_name(name)?;
-        self.data.settle(file, &mut self.base)?;
+        self.data.publish_file(file, &mut self.base)?;
         namespace::link(&mut self.base.meta, file, Place { parent, name }, replace, now)
     }
 
@@ -111,7 +111,7 @@ impl FileSystem {
         let (from, to) = (Place { parent, name }, Place { parent: target_parent, name: target_name });
         let renaming = namespace::check_rename(&mut self.base.meta.store, from, to, replace)?;
         if renaming.needs_data && !Planted::RenameBeforeData.is_planted() {
-            self.data.settle(renaming.file, &mut self.base)?;
+            self.data.publish_file(renaming.file, &mut self.base)?;
         }
         namespace::rename(&mut self.base.meta, from, to, &renaming, now)
     }
@@ -134,7 +134,7 @@ impl FileSystem {
     }
 
     /// Lists all names of a file, in no particular order, as they were given.
-    pub fn links(&mut self, file: FileId) -> Result<Vec<Link>, FsError> {
+    pub fn links(&mut self, file: FileId) -> Result<Vec<HardLink>, FsError> {
         self.base.ready()?;
         namespace::links(&mut self.base.meta, file)
     }

@@ -81,7 +81,7 @@ use metadata::Metadata;
 use namespace::Namespace;
 pub use namespace::{LINKS_MAX, NAME_UNITS_MAX, check_name};
 pub use open_state::{OpenStateChanges, OpenStateWalk};
-use opening::{Opened, Opening};
+use opening::{FsOpening, Opened};
 pub use owners::{OwnedBlocks, OwnerSearch};
 pub use properties::REPARSE_BYTES_MAX;
 pub use quota::{QuotaChange, QuotaFindings, QuotaLimits, QuotaMode, QuotaQuery, QuotaSettings, QuotaUser};
@@ -119,7 +119,8 @@ impl FileSystem {
     /// contents are lost.
     pub fn format(disk: Box<dyn VirtualDisk>, format: &Format, config: Config) -> Self {
         let mut fs = Self::new(disk, config);
-        let begun = Opening::format(&mut fs.base.requests, config.page_cache_bytes, format.id, format.now.0);
+        let begun =
+            FsOpening::format(&mut fs.base.requests, config.page_cache_bytes, format.id, format.now.0);
         match begun {
             Ok(opening) => {
                 fs.base.state = State::Opening(Box::new(opening));
@@ -133,7 +134,7 @@ impl FileSystem {
     /// Opens the volume on a virtual disk; [`FsEvent::Opened`] reports that it can be used.
     pub fn open(disk: Box<dyn VirtualDisk>, config: Config) -> Self {
         let mut fs = Self::new(disk, config);
-        let opening = Opening::open(&mut fs.base.requests, config.page_cache_bytes);
+        let opening = FsOpening::open(&mut fs.base.requests, config.page_cache_bytes);
         fs.base.state = State::Opening(Box::new(opening));
         fs
     }

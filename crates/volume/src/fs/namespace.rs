@@ -13,7 +13,7 @@ use super::metadata::Metadata;
 use super::quota::charge_of_inode;
 use super::times::Times;
 use super::types::{
-    AttributeChange, Attributes, DEPTH_MAX, Entry, FileId, FsError, Link, NewFile, SecurityId, StreamId,
+    AttributeChange, Attributes, DEPTH_MAX, Entry, FileId, FsError, HardLink, NewFile, SecurityId, StreamId,
     Unlinked, WideString,
 };
 use super::upcase::names_equal;
@@ -410,7 +410,7 @@ fn has_no_entries(store: &mut Store, txn: &Transaction, directory: FileId) -> Re
 }
 
 /// Lists all names of a file, in no particular order, as they were given.
-pub fn links(meta: &mut Metadata, file: FileId) -> Result<Vec<Link>, FsError> {
+pub fn links(meta: &mut Metadata, file: FileId) -> Result<Vec<HardLink>, FsError> {
     links_in(&mut meta.store, &Transaction::new(), file, usize::MAX)
 }
 
@@ -419,7 +419,7 @@ fn links_in(
     txn: &Transaction,
     file: FileId,
     links_max: usize,
-) -> Result<Vec<Link>, FsError> {
+) -> Result<Vec<HardLink>, FsError> {
     let prefix = key::links(file);
     let end = key::after(&prefix);
     let (mut from, mut out) = (prefix, Vec::new());
@@ -432,7 +432,7 @@ fn links_in(
             Err(FsError::NotFound) => return Err(FsError::damaged("link without entry")),
             Err(error) => return Err(error),
         };
-        out.push(Link { parent, name });
+        out.push(HardLink { parent, name });
         from = found;
         from.push(0);
     }

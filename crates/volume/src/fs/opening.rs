@@ -86,7 +86,7 @@ enum Phase {
 }
 
 /// Opening or formatting under way.
-pub struct Opening {
+pub struct FsOpening {
     phase: Phase,
     superblock: Option<Superblock>,
     allocator: Option<Allocator>,
@@ -125,7 +125,7 @@ enum Look {
     Batch(u32, Box<Batch>, Buf),
 }
 
-impl Opening {
+impl FsOpening {
     fn new(page_cache_bytes: usize, phase: Phase) -> Self {
         Self {
             phase,

@@ -25,14 +25,14 @@ struct ChunkPages {
     /// The page cannot be taken: it is in use, or its place holds something.
     taken: Bitmap,
     /// The place need not be discarded: it is in use, holds nothing, or is being discarded.
-    settled: Bitmap,
+    needs_no_discard: Bitmap,
 }
 
 impl ChunkPages {
-    /// Whether a place is being discarded, in a chunk of which no page is in use: it is settled though it cannot be taken.
+    /// Whether a place is being discarded, in a chunk of which no page is in use: it needs no other discard though it cannot be taken.
     fn is_being_discarded(&self) -> bool {
         let empty_places = self.taken.len() - self.taken.ones();
-        self.settled.ones() > empty_places
+        self.needs_no_discard.ones() > empty_places
     }
 }
 
@@ -69,7 +69,7 @@ impl Pages {
         taken.set_range(0, count, true);
         self.used += u64::from(used.ones());
         self.taken += u64::from(count);
-        self.chunks.insert(chunk, ChunkPages { ready: false, settled: used.clone(), used, taken });
+        self.chunks.insert(chunk, ChunkPages { ready: false, needs_no_discard: used.clone(), used, taken });
     }
 
     pub fn remove(&mut self, chunk: u32) {
@@ -108,7 +108,7 @@ impl Pages {
         {
             let first = u32::from(probed);
             self.taken -= u64::from(pages.taken.set_range(first, count, false));
-            pages.settled.set_range(first, count, true);
+            pages.needs_no_discard.set_range(first, count, true);
         }
     }
 
@@ -129,7 +129,7 @@ impl Pages {
         let (chunk, page) = self.place(first);
         if let Some(pages) = self.chunks.get_mut(&chunk) {
             self.used -= u64::from(pages.used.set_range(page, count, false));
-            pages.settled.set_range(page, count, false);
+            pages.needs_no_discard.set_range(page, count, false);
             self.emptied = true;
         }
     }
@@ -138,8 +138,8 @@ impl Pages {
     pub fn next_discard(&mut self) -> Option<(Lba, u32)> {
         let most = DISCARD_PAGES_MAX.min(self.per_chunk() / 2);
         for (&chunk, pages) in self.chunks.iter_mut().filter(|(_, pages)| pages.ready) {
-            if let Some((page, count)) = pages.settled.find_clear(most) {
-                pages.settled.set_range(page, count, true);
+            if let Some((page, count)) = pages.needs_no_discard.find_clear(most) {
+                pages.needs_no_discard.set_range(page, count, true);
                 return Some((self.lba(chunk, page), count));
             }
         }
@@ -153,7 +153,7 @@ impl Pages {
         if done {
             self.taken -= u64::from(pages.taken.set_range(page, count, false));
         } else {
-            pages.settled.set_range(page, count, false);
+            pages.needs_no_discard.set_range(page, count, false);
         }
     }
 

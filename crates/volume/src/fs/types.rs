@@ -235,7 +235,7 @@ pub struct Entry {
 
 /// A name of a file, in the directory that has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Link {
+pub struct HardLink {
     /// Directory that has the name.
     pub parent: FileId,
     /// The name in the case in which it was given.

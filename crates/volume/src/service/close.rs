@@ -9,7 +9,7 @@ use super::notify;
 use super::open::{LinkName, ParentLease};
 use super::parts::Parts;
 use super::path;
-use super::persist_opens::settle;
+use super::persist_opens::record_changes;
 use super::suspend::{Outcome, Suspend};
 use super::transfers::InFlight;
 use crate::backend::{Durability, OpenId, OperationId, Reply};
@@ -31,7 +31,7 @@ pub fn close(
     } else if open.persistent {
         parts.fs.ready_to_change_opens()?;
     }
-    parts.settle_write_time(id);
+    parts.apply_write_time(id);
     let open = parts.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
     // A flush under way has not been answered: this close does not overtake it, and fails as it does.
     let flushing = open.flushes > 0 && !Planted::CloseBeforeFlush.is_planted();
@@ -42,7 +42,7 @@ pub fn close(
     let removed = delete_due(parts, id)?;
     forget_open(parts, id);
     // The flush includes the record that the open is closed.
-    settle(parts);
+    record_changes(parts);
     // Names are durable as data are. On shares where every change is, the answer waits for that as any other does.
     let commits = removed != Removed::Nothing
         && durability == Durability::Close

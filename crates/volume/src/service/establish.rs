@@ -16,7 +16,7 @@ use std::sync::Arc;
 use types::{NtStatus, attribute};
 
 /// Result of a create, before it becomes an open.
-pub struct Opening {
+pub struct PreparedOpen {
     pub stream: StreamId,
     pub directory: bool,
     pub path: StoredPath,
@@ -26,8 +26,8 @@ pub struct Opening {
 }
 
 /// Makes the open. Cannot fail: everything was checked and done.
-pub fn establish(parts: &mut Parts<'_>, create: &Create, opening: Opening) -> Created {
-    let Opening { stream, directory, path, link, access, action } = opening;
+pub fn establish(parts: &mut Parts<'_>, create: &Create, opening: PreparedOpen) -> Created {
+    let PreparedOpen { stream, directory, path, link, access, action } = opening;
     let caller = &create.caller;
     let kept_before = lease_name(create).and_then(|name| parts.caching.record_of(name));
     let asked = CacheAsked {

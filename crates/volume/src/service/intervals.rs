@@ -44,13 +44,13 @@ impl Interval {
     }
 }
 
-type Link = Option<usize>;
+type NodeIndex = Option<usize>;
 
 #[derive(Debug)]
 struct Node<T> {
     key: (Interval, T),
-    left: Link,
-    right: Link,
+    left: NodeIndex,
+    right: NodeIndex,
     height: u8,
     /// The furthest end of this node and those below it.
     end_max: u128,
@@ -60,7 +60,7 @@ struct Node<T> {
 #[derive(Debug)]
 pub struct IntervalSet<T> {
     nodes: Slab<Node<T>>,
-    root: Link,
+    root: NodeIndex,
 }
 
 impl<T> Default for IntervalSet<T> {
@@ -91,7 +91,12 @@ impl<T: Ord + Copy> IntervalSet<T> {
         self.visit_below(self.root, interval, &mut visit)
     }
 
-    fn visit_below(&self, at: Link, interval: Interval, visit: &mut impl FnMut(Interval, T) -> bool) -> bool {
+    fn visit_below(
+        &self,
+        at: NodeIndex,
+        interval: Interval,
+        visit: &mut impl FnMut(Interval, T) -> bool,
+    ) -> bool {
         let Some(at) = at else { return true };
         count_step();
         let node = &self.nodes[at];
@@ -108,7 +113,7 @@ impl<T: Ord + Copy> IntervalSet<T> {
         (!found.meets(interval) || visit(found, tag)) && self.visit_below(node.right, interval, visit)
     }
 
-    fn insert_below(&mut self, at: Link, new: usize) -> usize {
+    fn insert_below(&mut self, at: NodeIndex, new: usize) -> usize {
         let Some(at) = at else { return new };
         count_step();
         assert!(self.nodes[new].key != self.nodes[at].key, "a range is inserted once under one tag");
@@ -120,7 +125,7 @@ impl<T: Ord + Copy> IntervalSet<T> {
         self.balance(at)
     }
 
-    fn remove_below(&mut self, at: Link, key: &(Interval, T)) -> Link {
+    fn remove_below(&mut self, at: NodeIndex, key: &(Interval, T)) -> NodeIndex {
         let at = at.expect("a range that is removed is there");
         count_step();
         match key.cmp(&self.nodes[at].key) {
@@ -141,7 +146,7 @@ impl<T: Ord + Copy> IntervalSet<T> {
     }
 
     /// Takes the first node below, and returns it with the tree that is left.
-    fn take_first(&mut self, at: usize) -> (usize, Link) {
+    fn take_first(&mut self, at: usize) -> (usize, NodeIndex) {
         count_step();
         match self.nodes[at].left {
             None => (at, self.nodes[at].right),
@@ -153,7 +158,7 @@ impl<T: Ord + Copy> IntervalSet<T> {
         }
     }
 
-    fn height(&self, at: Link) -> u8 {
+    fn height(&self, at: NodeIndex) -> u8 {
         at.map_or(0, |at| self.nodes[at].height)
     }
 

@@ -234,7 +234,7 @@ pub fn flush(parts: &mut Parts<'_>, operation: OperationId, id: OpenId) -> Resul
     open.dirty = false;
     open.flushes += 1;
     let stream = open.stream;
-    parts.settle_write_time(id);
+    parts.apply_write_time(id);
     let token = parts.transfers.add(InFlight::Flush { operation, stream, open: id });
     match parts.fs.flush(token, stream.file) {
         Poll::Pending => Ok(Outcome::Later),

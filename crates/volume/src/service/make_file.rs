@@ -2,7 +2,7 @@
 
 use super::close;
 use super::durable::is_persistent;
-use super::establish::{Opening, lease_name, parent_lease, settable};
+use super::establish::{PreparedOpen, lease_name, parent_lease, settable};
 use super::grant::{self, Effect, Grant};
 use super::inheritance;
 use super::notify;
@@ -53,7 +53,7 @@ impl<'a> Making<'a> {
     }
 
     /// Makes the file, or continues with the one that an earlier try made.
-    pub fn run(mut self, parts: &mut Parts<'_>, attempt: &mut Attempt) -> Result<Opening, Suspend> {
+    pub fn run(mut self, parts: &mut Parts<'_>, attempt: &mut Attempt) -> Result<PreparedOpen, Suspend> {
         let parent = parts.fs.attributes(self.link.parent)?;
         let parent_descriptor = parts.descriptor(&parent)?;
         let file = match attempt.made {
@@ -79,7 +79,7 @@ impl<'a> Making<'a> {
             }
             filled => filled?,
         };
-        Ok(Opening {
+        Ok(PreparedOpen {
             stream,
             directory: self.directory,
             path: self.target.path(self.parsed.stream),

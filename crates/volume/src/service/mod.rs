@@ -318,7 +318,7 @@ impl Service {
             }
         }
         self.fs_events = events;
-        persist_opens::settle_some(&mut self.parts());
+        persist_opens::record_some(&mut self.parts());
     }
 
     /// Restores the opens that outlived the last start, some of them in each poll. Then operations run.
@@ -356,7 +356,7 @@ impl Service {
             Timer::Lease(name) => parts.caching.lease_timed_out(parts.agenda, name, at),
             Timer::Oplock(open) => caching::oplock_timed_out(parts.opens, parts.agenda, open, at),
             Timer::Disconnected(open) => sessions::disconnected_timed_out(&mut parts, open, at),
-            Timer::WriteTime(open) => parts.settle_write_time(open),
+            Timer::WriteTime(open) => parts.apply_write_time(open),
             Timer::CloseAgain(open) => parts.opens.close_again(open, parts.agenda),
             Timer::Restore => self.restore(),
         }

@@ -3,7 +3,7 @@
 use super::access;
 use super::caching::{BreakRequest, disturbs};
 use super::durable::replace_instance;
-use super::establish::{Opening, lease_name, parent_lease, settable};
+use super::establish::{PreparedOpen, lease_name, parent_lease, settable};
 use super::grant::{self, Effect};
 use super::make_file::{allocate, make_stream};
 use super::notify;
@@ -61,7 +61,7 @@ impl Plan {
 
 impl Existing<'_> {
     /// Checks everything, waits for others if it has to, and then changes the file as the disposition says.
-    pub fn run(&self, parts: &mut Parts<'_>, attempt: &Attempt) -> Result<Opening, Suspend> {
+    pub fn run(&self, parts: &mut Parts<'_>, attempt: &Attempt) -> Result<PreparedOpen, Suspend> {
         let plan = self.plan(parts)?;
         let access = self.check_access(parts, plan)?;
         self.agree_with_others(parts, attempt, plan, access)?;
@@ -78,7 +78,7 @@ impl Existing<'_> {
             Some(_) => Some(parts.fs.stream_information(stream)?.name),
             None => None,
         };
-        Ok(Opening {
+        Ok(PreparedOpen {
             stream,
             directory,
             path: self.target.path(stored.as_deref()),
@@ -212,7 +212,7 @@ impl Existing<'_> {
         }
     }
 
-    fn make_stream(&self, parts: &mut Parts<'_>, access: u32) -> Result<Opening, Suspend> {
+    fn make_stream(&self, parts: &mut Parts<'_>, access: u32) -> Result<PreparedOpen, Suspend> {
         let name = self.parsed.stream.ok_or(NtStatus::INTERNAL_ERROR)?;
         let stream = make_stream(parts, self.file.file, name, self.target)?;
         if let Err(refused) = allocate(parts, self.create, stream, false) {
@@ -223,7 +223,7 @@ impl Existing<'_> {
             }
             return Err(refused);
         }
-        Ok(Opening {
+        Ok(PreparedOpen {
             stream,
             directory: false,
             path: self.target.path(Some(name)),

@@ -374,7 +374,7 @@ impl Opens {
     }
 
     /// Lets the file's times show the writes of an open that they do not show yet.
-    pub fn settle_write_time(&mut self, id: OpenId, fs: &mut FileSystem, agenda: &mut Agenda) {
+    pub fn apply_write_time(&mut self, id: OpenId, fs: &mut FileSystem, agenda: &mut Agenda) {
         let Some(open) = self.table.get_mut(id) else { return };
         if let Some(due) = open.write_time.due.take() {
             agenda.timers.clear(due, Timer::WriteTime(id));

@@ -101,8 +101,8 @@ impl Parts<'_> {
     }
 
     /// Lets the file's times show the writes of an open.
-    pub fn settle_write_time(&mut self, id: OpenId) {
-        self.opens.settle_write_time(id, self.fs, self.agenda);
+    pub fn apply_write_time(&mut self, id: OpenId) {
+        self.opens.apply_write_time(id, self.fs, self.agenda);
     }
 
     /// Notes that an open changed something that has to become durable.

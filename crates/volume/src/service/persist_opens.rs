@@ -15,7 +15,7 @@ use crate::fs::{OpenStateChanges, OpenStateKey, StreamId};
 use crate::planted::Planted;
 
 /// Records an operation's changes, for which it has reserved space before.
-pub fn settle(parts: &mut Parts<'_>) {
+pub fn record_changes(parts: &mut Parts<'_>) {
     if !parts.agenda.records.is_empty() && parts.fs.takes_changes() {
         let records = std::mem::take(&mut parts.agenda.records);
         record(parts, records);
@@ -23,7 +23,7 @@ pub fn settle(parts: &mut Parts<'_>) {
 }
 
 /// Records changes that time has brought, when the journal has space for them.
-pub fn settle_some(parts: &mut Parts<'_>) {
+pub fn record_some(parts: &mut Parts<'_>) {
     if !parts.agenda.records.is_empty() && parts.fs.ready_to_change_opens().is_ok() {
         let records = parts.agenda.records.take_some();
         record(parts, records);

@@ -2,7 +2,7 @@
 //!
 //! Opens of continuously available shares outlive the server: their state, as reported to clients, is
 //! in the volume's journal. A part that changes such state, in any operation, notes that here;
-//! [`settle`](super::persist_opens::settle) records it.
+//! [`record_changes`](super::persist_opens::record_changes) records it.
 
 use super::file_opens::Doomed;
 use super::intervals::Interval;

@@ -12,7 +12,7 @@ use super::open::{CacheHolder, Durable, LeaseName, LinkName, Open, WriteTime, pl
 use super::open_record::{LeaseRecord, OpenRecord, StateRecord, StoredCache};
 use super::parts::Parts;
 use super::path::join;
-use super::persist_opens::settle;
+use super::persist_opens::record_changes;
 use super::range_locks::LockSequences;
 use super::suspend::Suspend;
 use crate::backend::{
@@ -64,7 +64,7 @@ impl RecoverOpens {
                 result => result?,
             };
             if done {
-                settle(parts);
+                record_changes(parts);
                 return Ok(true);
             }
         }

@@ -7,7 +7,7 @@ use super::locks::LockOwner;
 use super::parts::Parts;
 use super::party::party_of;
 use super::perform::perform;
-use super::persist_opens::settle;
+use super::persist_opens::record_changes;
 use super::sessions::disconnect_or_close;
 use super::suspend::{Outcome, Suspend};
 use super::tasks::{Attempt, Parked, Wait, Work};
@@ -66,7 +66,7 @@ fn run(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: bool
     {
         disconnect_or_close(parts, created.open);
     }
-    settle(parts);
+    record_changes(parts);
     match result {
         Ok(Outcome::Reply(reply)) => match durable {
             Some(data) if !changed_nothing(parts, &work, &reply) => {

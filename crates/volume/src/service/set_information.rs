@@ -82,7 +82,7 @@ fn set_basic(
             return Err(NtStatus::INVALID_PARAMETER.into());
         }
     }
-    parts.settle_write_time(id);
+    parts.apply_write_time(id);
     let now = parts.time();
     let [created, accessed, written, changed] = times;
     let open = parts.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
@@ -170,7 +170,7 @@ fn resize(
     id: OpenId,
     change: impl FnOnce(&mut FileSystem, FileTime) -> Result<(), FsError>,
 ) -> Result<(), Suspend> {
-    parts.settle_write_time(id);
+    parts.apply_write_time(id);
     let now = parts.time();
     let Some(open) = parts.opens.get(id) else { return Err(NtStatus::FILE_CLOSED.into()) };
     let (file, fixed) = (open.stream.file, open.fixed_times);

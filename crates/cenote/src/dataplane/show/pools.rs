@@ -84,7 +84,7 @@ pub(super) fn pool_issues(pool: &Pool, node: &Node, volumes: &[Volume]) -> Vec<H
         let has_none = |volume: &&&Volume| {
             space.with_volume(volume.id, |coordinator| {
                 let all = volume.size_bytes.div_ceil(pool.slab_bytes.max(1));
-                coordinator.settled_chunk_counts().0 < all && coordinator.size().available.0 == 0
+                coordinator.allocated_chunk_counts().0 < all && coordinator.size().available.0 == 0
             }) == Some(true)
         };
         let refused = thin.iter().filter(has_none).map(|volume| volume.name.as_str()).collect();

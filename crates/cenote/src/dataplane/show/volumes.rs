@@ -58,7 +58,7 @@ fn look(node: &Node, id: VolumeId, entry: &VolumeEntry) -> Option<Looked> {
     let record = space.record(id).filter(|_| is_served).unwrap_or_else(|| entry.record.clone());
     let disks = space.disks();
     let copies = space.with_volume(id, |coordinator| {
-        let (chunks, few) = coordinator.settled_chunk_counts();
+        let (chunks, few) = coordinator.allocated_chunk_counts();
         let slabs = disks.iter().map(|disk| (disk.disk, coordinator.slabs_on(disk.disk)));
         let slabs = is_served.then(|| slabs.filter(|(_, count)| *count > 0).collect());
         Copies { chunks, few, without_room: coordinator.chunks_without_room(), slabs, in_work: false }

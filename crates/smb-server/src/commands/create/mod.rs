@@ -40,14 +40,14 @@ const REQUEST_BYTES_MAX: usize = 128 << 10;
 const EXTENDED_ATTRIBUTE_BYTES: usize = 128;
 
 /// A CREATE that its volume is working on.
-pub(crate) struct Work {
+pub(crate) struct CreateWork {
     volume: VolumeSlot,
     tree_id: u32,
     create_options: u32,
     asked: Asked,
 }
 
-impl Work {
+impl CreateWork {
     /// Whether the client can find what it opens without having been answered.
     pub fn is_replayable(&self) -> bool {
         self.asked.durable_version == Some(2)
@@ -80,7 +80,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
     context: &mut Context,
     element: Element<'_>,
     now: Monotonic,
-) -> Result<Step<Box<Work>>, NtStatus> {
+) -> Result<Step<Box<CreateWork>>, NtStatus> {
     if element.bytes().len() > HEADER_BYTES + REQUEST_BYTES_MAX + state.config.limits.create_context_bytes {
         return Ok(Step::Disconnect);
     }
@@ -109,7 +109,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
         // With DFS_OPERATIONS the name starts with server and share; this server roots no DFS.
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    let mut work = Work {
+    let mut work = CreateWork {
         volume,
         tree_id: context.tree_id,
         create_options: request.create_options.get(),
@@ -276,7 +276,7 @@ fn open_pipe<B: Backend, D: Directory>(
     name: &[u16],
     request: &CreateRequest<'_>,
     now: Monotonic,
-) -> Result<Step<Box<Work>>, NtStatus> {
+) -> Result<Step<Box<CreateWork>>, NtStatus> {
     let (access, options) = (request.desired_access.get(), request.create_options.get());
     let key = pipes::open(state, context, name, access, options, now)?;
     context.open = Some(key);
@@ -295,10 +295,10 @@ fn open_pipe<B: Backend, D: Directory>(
 pub(crate) fn resume<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &mut Context,
-    work: &Work,
+    work: &CreateWork,
     result: Result<Reply, NtStatus>,
     now: Monotonic,
-) -> Result<Step<Box<Work>>, NtStatus> {
+) -> Result<Step<Box<CreateWork>>, NtStatus> {
     let (created, device_context) = match result? {
         Reply::Created(created) => (created, None),
         Reply::DeviceOpened { open, context } => (Box::new(device::opened(open)), Some(context)),
@@ -345,7 +345,7 @@ pub(crate) fn resume<B: Backend, D: Directory>(
 fn take_in<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &Context,
-    work: &Work,
+    work: &CreateWork,
     created: &Created,
     now: Monotonic,
 ) -> Result<OpenKey, NtStatus> {
@@ -396,7 +396,7 @@ fn take_in<B: Backend, D: Directory>(
     Ok(key)
 }
 
-fn answer(created: &Created, file_id: FileId, contexts: &[u8]) -> Step<Box<Work>> {
+fn answer(created: &Created, file_id: FileId, contexts: &[u8]) -> Step<Box<CreateWork>> {
     let information = &created.information;
     let body = CreateResponseBody {
         oplock_level: wire_oplock_level(&created.cache),

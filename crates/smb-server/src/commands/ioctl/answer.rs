@@ -1,6 +1,6 @@
 //! The answers to FSCTLs on files.
 
-use super::{Detail, Work, reply};
+use super::{Detail, IoctlWork, reply};
 use crate::exchange::Step;
 use smb::wire::{
     AllocatedRange, FILE_REGION_USAGE_VALID_CACHED_DATA, FileRegionInfo, FileRegionOutput,
@@ -13,7 +13,11 @@ use volume::backend::{FileInformation, Reply};
 const CHECKSUM_CRC64: u16 = 2;
 
 /// Answers an IOCTL with its volume's reply. `None`: the open, and thus its volume, is gone.
-pub(super) fn answer(work: &Work, answer: Reply, volume: Option<VolumeId>) -> Result<Step<Work>, NtStatus> {
+pub(super) fn answer(
+    work: &IoctlWork,
+    answer: Reply,
+    volume: Option<VolumeId>,
+) -> Result<Step<IoctlWork>, NtStatus> {
     let mut output = Vec::new();
     let mut status = NtStatus::SUCCESS;
     match (work.code, answer) {
@@ -75,7 +79,7 @@ pub(super) fn answer(work: &Work, answer: Reply, volume: Option<VolumeId>) -> Re
 }
 
 /// Lists the valid data of a file within the region asked for: everything up to the file's end.
-fn file_regions(work: &Work, file: &FileInformation) -> Result<Vec<u8>, NtStatus> {
+fn file_regions(work: &IoctlWork, file: &FileInformation) -> Result<Vec<u8>, NtStatus> {
     let Detail::Region(asked) = work.detail else { return Err(NtStatus::INVALID_PARAMETER) };
     let end = file.end_of_file.min(asked.offset.saturating_add(asked.len_bytes));
     let length = end.saturating_sub(asked.offset);

@@ -1,7 +1,7 @@
 //! Server-side copies: resume keys, SRV_COPYCHUNK and duplicated extents (MS-SMB2 3.3.5.15.5, 3.3.5.15.6; MS-FSCC 2.3.7).
 
 use super::file::{Ask, Target};
-use super::{Call, Detail, Work, reply};
+use super::{Call, Detail, IoctlWork, reply};
 use crate::config::Limits;
 use crate::exchange::{Context, Step};
 use crate::state::keys::{OpenKey, VolumeSlot};
@@ -44,7 +44,7 @@ impl CopyProgress {
 }
 
 /// Answers with the key that stands for an open in SRV_COPYCHUNK.
-pub(super) fn resume_key(open: &Open, key: OpenKey, call: &Call<'_>) -> Result<Step<Work>, NtStatus> {
+pub(super) fn resume_key(open: &Open, key: OpenKey, call: &Call<'_>) -> Result<Step<IoctlWork>, NtStatus> {
     // The structure is followed by four bytes of context that mean nothing.
     let output_bytes = size_of::<ResumeKeyResponse>() + 4;
     if call.output_max < output_bytes {
@@ -178,9 +178,9 @@ pub(super) fn duplicate_extents(
 /// the open is gone.
 pub(super) fn resume(
     volume: Option<VolumeSlot>,
-    mut work: Work,
+    mut work: IoctlWork,
     result: Result<Reply, NtStatus>,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<IoctlWork>, NtStatus> {
     let Detail::Copy(progress) = &mut work.detail else { return Err(NtStatus::INTERNAL_ERROR) };
     let status = match result {
         Ok(Reply::Copied { chunks, bytes }) => {

@@ -23,7 +23,7 @@ use types::{Monotonic, NtStatus};
 use volume::backend::{Backend, ByteRange, Reply};
 
 /// An IOCTL that its volume is working on.
-pub(crate) struct Work {
+pub(crate) struct IoctlWork {
     code: u32,
     file_id: FileId,
     output_max: usize,
@@ -40,7 +40,7 @@ enum Detail {
     Pipe,
 }
 
-impl Work {
+impl IoctlWork {
     /// Whether a pipe has to answer, and no volume.
     pub fn waits_for_pipe(&self) -> bool {
         matches!(self.detail, Detail::Pipe)
@@ -55,7 +55,7 @@ struct Call<'a> {
     output_max: usize,
 }
 
-fn reply(code: u32, file_id: FileId, status: NtStatus, output: &[u8]) -> Step<Work> {
+fn reply(code: u32, file_id: FileId, status: NtStatus, output: &[u8]) -> Step<IoctlWork> {
     let mut body = Vec::with_capacity(48 + output.len());
     write_ioctl_response(&mut body, code, file_id, output);
     if output.is_empty() {
@@ -70,7 +70,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
     related: ChainFile,
     element: Element<'_>,
     now: Monotonic,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<IoctlWork>, NtStatus> {
     let request = IoctlRequest::parse(element.bytes())?;
     if request.flags.get() != IOCTL_IS_FSCTL {
         return Err(NtStatus::NOT_SUPPORTED);
@@ -104,7 +104,7 @@ fn without_file<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &Context,
     call: &Call<'_>,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<IoctlWork>, NtStatus> {
     if call.file_id != FileId::RELATED {
         return Err(NtStatus::INVALID_PARAMETER);
     }
@@ -149,7 +149,7 @@ fn of_file<B: Backend, D: Directory>(
     context: &mut Context,
     key: OpenKey,
     call: &Call<'_>,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<IoctlWork>, NtStatus> {
     let open = state.opens.get(key)?;
     let file_id = open.file_id(key);
     let (volume, name) = open.volume_open().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
@@ -176,7 +176,7 @@ fn of_file<B: Backend, D: Directory>(
     match ask {
         Ask::Volume(operation, detail) => {
             context.check_channel_sequence(&state.connections, &mut state.opens, key, changes)?;
-            let work = Work { code: call.code, file_id, output_max: call.output_max, detail };
+            let work = IoctlWork { code: call.code, file_id, output_max: call.output_max, detail };
             Ok(Step::Submit { volume, operation, work })
         }
         Ask::Nothing(output) => {
@@ -194,13 +194,13 @@ fn of_pipe<B: Backend, D: Directory>(
     key: OpenKey,
     call: &Call<'_>,
     now: Monotonic,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<IoctlWork>, NtStatus> {
     let (status, output) = match call.code {
         fsctl::PIPE_TRANSCEIVE => {
             let Some(read) = pipes::transact(state, key, call.input, call.output_max, now)? else {
                 let (code, output_max, detail) = (call.code, call.output_max, Detail::Pipe);
                 return Ok(Step::Park(
-                    Work { code, file_id: call.file_id, output_max, detail },
+                    IoctlWork { code, file_id: call.file_id, output_max, detail },
                     Until::PipeSays,
                 ));
             };
@@ -224,8 +224,8 @@ fn of_pipe<B: Backend, D: Directory>(
 fn answer_of_pipe<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     key: OpenKey,
-    work: Work,
-) -> Result<Step<Work>, NtStatus> {
+    work: IoctlWork,
+) -> Result<Step<IoctlWork>, NtStatus> {
     let Some(read) = pipes::read(state, key, work.output_max)? else {
         return Ok(Step::Park(work, Until::PipeSays));
     };
@@ -237,9 +237,9 @@ fn answer_of_pipe<B: Backend, D: Directory>(
 pub(crate) fn resume<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &Context,
-    work: Work,
+    work: IoctlWork,
     result: Result<Reply, NtStatus>,
-) -> Result<Step<Work>, NtStatus> {
+) -> Result<Step<IoctlWork>, NtStatus> {
     if work.waits_for_pipe() {
         expect_done(result)?;
         return answer_of_pipe(state, context.open_key()?, work);

@@ -29,12 +29,12 @@ impl World {
     fn end(&mut self, attempt: Attempt, outcome: Outcome) -> Option<Duration> {
         match self.guard.admit(attempt, self.now) {
             Admission::Now(ticket) => {
-                self.guard.settle(&ticket, outcome, self.now);
+                self.guard.end_attempt(&ticket, outcome, self.now);
                 Some(Duration::ZERO)
             }
             Admission::At(due, ticket) => {
                 let held = due.since(self.now);
-                self.guard.settle(&ticket, outcome, due);
+                self.guard.end_attempt(&ticket, outcome, due);
                 Some(held)
             }
             Admission::Refused => None,

@@ -8,7 +8,7 @@ use super::{CloseReason, Connection, ConnectionId, RECEIVE, Receiving, SWEEP_TIM
 use crate::framing::{BATCH_BYTES, GUEST_BATCH_BYTES, Room};
 use std::sync::Arc;
 use std::time::Duration;
-use sys::driver::{self, Operation};
+use sys::driver::{self, IoOperation};
 use types::{Monotonic, PeerHost};
 
 /// One sweep takes at most this many buffers back from idle connections, since the driver looks through all operations for each.
@@ -221,7 +221,7 @@ impl Tcp {
 
     /// Takes buffers back from idle connections, and gives up those that stall or are too slow.
     pub(super) fn sweep(&mut self) {
-        self.queue.submit(SWEEP_TIMER, Operation::Timeout { after: self.limits.sweep });
+        self.queue.submit(SWEEP_TIMER, IoOperation::Timeout { after: self.limits.sweep });
         self.tell_turned_away();
         let is_short = self.memory.are_short();
         let (mut stalled, mut cancels) = (Vec::new(), 0);

@@ -24,7 +24,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
-use sys::driver::{self, Completion, Descriptor, Driver, Lender, Operation, Outcome, Queue, SendPath};
+use sys::driver::{self, Completion, Descriptor, Driver, IoOperation, Lender, Outcome, Queue, SendPath};
 use sys::{Buf, BufMut, Payload};
 use types::{Admission, AdmissionLimits, Monotonic, PeerHost};
 use zero_copy::{Lent, LentMemory};
@@ -242,10 +242,10 @@ impl Tcp {
         for (index, listener) in listeners.into_iter().enumerate() {
             let local = listener.local_addr()?;
             let socket: Descriptor = Arc::new(OwnedFd::from(listener));
-            queue.submit((index as u64) << 2 | ACCEPT, Operation::Accept { listener: socket.clone() });
+            queue.submit((index as u64) << 2 | ACCEPT, IoOperation::Accept { listener: socket.clone() });
             listening.push(Listener { socket, local });
         }
-        queue.submit(SWEEP_TIMER, Operation::Timeout { after: limits.sweep });
+        queue.submit(SWEEP_TIMER, IoOperation::Timeout { after: limits.sweep });
         let places = AdmissionLimits::new(limits.connections, limits.connections_per_host);
         Ok(Self {
             queue,
@@ -393,7 +393,7 @@ impl Tcp {
                     self.evict_a_guest();
                 }
                 let token = (index as u64) << 2 | TIMER;
-                self.queue.submit(token, Operation::Timeout { after: ACCEPT_PAUSE });
+                self.queue.submit(token, IoOperation::Timeout { after: ACCEPT_PAUSE });
             }
         }
     }
@@ -401,7 +401,7 @@ impl Tcp {
     fn accept_again(&mut self, index: usize) {
         if let Some(listener) = self.listeners.get(index) {
             let listener = listener.socket.clone();
-            self.queue.submit((index as u64) << 2 | ACCEPT, Operation::Accept { listener });
+            self.queue.submit((index as u64) << 2 | ACCEPT, IoOperation::Accept { listener });
         }
     }
 
@@ -506,14 +506,15 @@ impl Tcp {
     fn await_bytes(&mut self, id: ConnectionId) {
         let Some(entry) = self.connection(id) else { return };
         entry.receiving = Receiving::Readable;
-        let operation = Operation::Readable { socket: entry.socket.clone() };
+        let operation = IoOperation::Readable { socket: entry.socket.clone() };
         self.queue.submit((id.0 & 0xffff_ffff) << 2 | RECEIVE, operation);
     }
 
     fn submit_receive(&mut self, id: ConnectionId, target: Target) {
         let Some(entry) = self.connection(id) else { return };
         entry.receiving = Receiving::Bytes;
-        let operation = Operation::Receive { socket: entry.socket.clone(), into: target.into, at: target.at };
+        let operation =
+            IoOperation::Receive { socket: entry.socket.clone(), into: target.into, at: target.at };
         self.queue.submit((id.0 & 0xffff_ffff) << 2 | RECEIVE, operation);
     }
 

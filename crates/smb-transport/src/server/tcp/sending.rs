@@ -8,7 +8,7 @@ use crate::framing::HEADER_BYTES;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use sys::driver::{Operation, Outcome};
+use sys::driver::{IoOperation, Outcome};
 use sys::{BufMut, Payload};
 
 /// One send takes at most this many parts, and about this many bytes.
@@ -104,9 +104,9 @@ impl Tcp {
         let socket = entry.socket.clone();
         let operation = if self.lent.may_lend(&entry.lent) && self.lender.lends_of(&data) {
             entry.unsent = Some(data);
-            Operation::Writable { socket }
+            IoOperation::Writable { socket }
         } else {
-            Operation::Send { socket, data }
+            IoOperation::Send { socket, data }
         };
         self.queue.submit((id.0 & 0xffff_ffff) << 2 | SEND, operation);
     }

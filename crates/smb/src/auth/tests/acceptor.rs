@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn log_on(credentials: Credentials) -> (Step, Option<SessionKey>) {
+fn log_on(credentials: Credentials) -> (AuthStep, Option<SessionKey>) {
     let (mut client, mut server) = (Initiator::new(credentials), acceptor());
     let (mut client_random, mut server_random) = (counting(1), counting(2));
     let challenge = token(server.step(client.first_token(), &OneUser, NOW, &mut server_random));
@@ -11,7 +11,7 @@ fn log_on(credentials: Credentials) -> (Step, Option<SessionKey>) {
     };
     let verdict = server.step(&answer, &OneUser, NOW, &mut server_random);
     let key = match &verdict {
-        Step::Done(accepted) => match client.step(&accepted.token, NOW, &mut client_random) {
+        AuthStep::Done(accepted) => match client.step(&accepted.token, NOW, &mut client_random) {
             Ok(InitiatorStep::Done(key)) => Some(key),
             _ => panic!("the client did not accept the verdict"),
         },
@@ -39,15 +39,15 @@ fn the_right_password_gives_both_sides_the_same_key() {
 
 #[test]
 fn the_case_of_the_user_name_does_not_matter_and_that_of_the_password_does() {
-    assert!(matches!(log_on(credentials("aNA", PASSWORD)).0, Step::Done(_)));
+    assert!(matches!(log_on(credentials("aNA", PASSWORD)).0, AuthStep::Done(_)));
     let (verdict, _) = log_on(credentials("Ana", &PASSWORD.to_uppercase()));
     assert_eq!(denied(verdict), DeniedReason::WrongPassword);
 }
 
 #[test]
 fn a_wrong_password_and_an_unknown_user_look_the_same_from_outside() {
-    let (Step::Denied(wrong), _) = log_on(credentials("Ana", "guess")) else { panic!("accepted") };
-    let (Step::Denied(unknown), _) = log_on(credentials("Bob", "guess")) else { panic!("accepted") };
+    let (AuthStep::Denied(wrong), _) = log_on(credentials("Ana", "guess")) else { panic!("accepted") };
+    let (AuthStep::Denied(unknown), _) = log_on(credentials("Bob", "guess")) else { panic!("accepted") };
     assert_eq!(wrong.reason, DeniedReason::WrongPassword);
     assert_eq!(unknown.reason, DeniedReason::UnknownUser);
     assert_eq!(wrong.status(), unknown.status());

@@ -7,18 +7,18 @@ use crate::auth::ntlm::testing::{Forgery, forge};
 /// The name of a forgery, and the change that makes it.
 type Bend = (&'static str, fn(&mut Forgery));
 
-fn verdict(forgery: &Forgery) -> Step {
+fn verdict(forgery: &Forgery) -> AuthStep {
     let mut server = acceptor();
     let negotiate = forge::negotiate(forgery);
     let challenge = match server.step(&negotiate, &OneUser, NOW, &mut counting(9)) {
-        Step::Continue(challenge) => challenge,
+        AuthStep::Continue(challenge) => challenge,
         other => return other,
     };
     let authenticate = forge::authenticate(forgery, &negotiate, &challenge);
     server.step(&authenticate, &OneUser, NOW, &mut counting(8))
 }
 
-fn with(password: &str, bend: impl FnOnce(&mut Forgery)) -> Step {
+fn with(password: &str, bend: impl FnOnce(&mut Forgery)) -> AuthStep {
     let mut forgery = Forgery::honest("Ana", password);
     bend(&mut forgery);
     verdict(&forgery)
@@ -26,17 +26,17 @@ fn with(password: &str, bend: impl FnOnce(&mut Forgery)) -> Step {
 
 #[test]
 fn an_honest_message_of_the_forge_is_accepted_so_that_refusals_below_mean_something() {
-    assert!(matches!(with(PASSWORD, |_| ()), Step::Done(_)));
+    assert!(matches!(with(PASSWORD, |_| ()), AuthStep::Done(_)));
 }
 
 #[test]
 fn a_right_password_without_a_mic_is_accepted_where_none_was_announced() {
-    assert!(matches!(with(PASSWORD, |f| f.announce_mic = false), Step::Done(_)));
+    assert!(matches!(with(PASSWORD, |f| f.announce_mic = false), AuthStep::Done(_)));
 }
 
 #[test]
 fn a_right_password_without_key_exchange_is_accepted() {
-    assert!(matches!(with(PASSWORD, |f| f.clear_flags = 0x4000_0000), Step::Done(_)));
+    assert!(matches!(with(PASSWORD, |f| f.clear_flags = 0x4000_0000), AuthStep::Done(_)));
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn a_session_key_of_the_wrong_length_is_malformed() {
 #[test]
 fn a_clock_that_is_days_off_matters_only_without_the_servers_time() {
     let days = 3 * 24 * 3600 * 10_000_000;
-    assert!(matches!(with(PASSWORD, |f| f.time = FileTime(NOW.0 - days)), Step::Done(_)));
+    assert!(matches!(with(PASSWORD, |f| f.time = FileTime(NOW.0 - days)), AuthStep::Done(_)));
     let step = with(PASSWORD, |f| {
         f.time = FileTime(NOW.0 - days);
         f.echo_target_info = false;
@@ -154,7 +154,7 @@ fn every_truncation_and_every_wild_offset_is_refused_without_harm() {
     for len in 0..whole.len() {
         let (mut server, whole) = challenged();
         let step = server.step(&whole[..len], &OneUser, NOW, &mut counting(8));
-        assert!(matches!(step, Step::Denied(_)), "{len} bytes");
+        assert!(matches!(step, AuthStep::Denied(_)), "{len} bytes");
     }
     for at in 12..64 {
         for value in [0x00, 0x7F, 0xFF] {
@@ -163,7 +163,7 @@ fn every_truncation_and_every_wild_offset_is_refused_without_harm() {
             if bent != whole {
                 // Maximum lengths and unused high flags may change the message without changing its meaning, but the MIC covers them.
                 let step = server.step(&bent, &OneUser, NOW, &mut counting(8));
-                assert!(matches!(step, Step::Denied(_)), "byte {at} = {value:#X}");
+                assert!(matches!(step, AuthStep::Denied(_)), "byte {at} = {value:#X}");
             }
         }
     }
@@ -194,7 +194,7 @@ fn messages_that_would_be_kept_or_looked_at_for_long_are_refused_for_their_lengt
         negotiate
     };
     let begin = |negotiate: &[u8]| acceptor().step(negotiate, &OneUser, NOW, &mut counting(9));
-    assert!(matches!(begin(&negotiate_of(1024)), Step::Continue(_)));
+    assert!(matches!(begin(&negotiate_of(1024)), AuthStep::Continue(_)));
     assert_eq!(denied(begin(&negotiate_of(1025))), DeniedReason::Malformed);
 
     let finish = |len: usize| {
@@ -206,7 +206,7 @@ fn messages_that_would_be_kept_or_looked_at_for_long_are_refused_for_their_lengt
         authenticate.resize(len, 0);
         server.step(&authenticate, &OneUser, NOW, &mut counting(8))
     };
-    assert!(matches!(finish(NTLM_BYTES_MAX), Step::Done(_)));
+    assert!(matches!(finish(NTLM_BYTES_MAX), AuthStep::Done(_)));
     assert_eq!(denied(finish(NTLM_BYTES_MAX + 1)), DeniedReason::Malformed);
 
     // A list of mechanisms that are each a KiB long.

@@ -44,23 +44,23 @@ pub(super) fn credentials(user: &str, password: &str) -> Credentials {
     }
 }
 
-pub(super) fn denied(step: Step) -> DeniedReason {
+pub(super) fn denied(step: AuthStep) -> DeniedReason {
     match step {
-        Step::Denied(denied) => denied.reason,
+        AuthStep::Denied(denied) => denied.reason,
         other => panic!("not denied: {other:?}"),
     }
 }
 
-pub(super) fn token(step: Step) -> Vec<u8> {
+pub(super) fn token(step: AuthStep) -> Vec<u8> {
     match step {
-        Step::Continue(token) => token,
+        AuthStep::Continue(token) => token,
         other => panic!("over already: {other:?}"),
     }
 }
 
-pub(super) fn accepted(step: Step) -> Accepted {
+pub(super) fn accepted(step: AuthStep) -> Accepted {
     match step {
-        Step::Done(accepted) => *accepted,
+        AuthStep::Done(accepted) => *accepted,
         other => panic!("not accepted: {other:?}"),
     }
 }

@@ -116,7 +116,7 @@ fn every_truncation_of_a_token_is_refused_without_harm() {
     let whole = hex(WINDOWS_FIRST);
     for len in 0..whole.len() {
         let step = acceptor().step(&whole[..len], &OneUser, NOW, &mut counting(1));
-        assert!(matches!(step, Step::Denied(_)), "{len} bytes");
+        assert!(matches!(step, AuthStep::Denied(_)), "{len} bytes");
     }
 }
 

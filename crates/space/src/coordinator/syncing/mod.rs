@@ -75,7 +75,7 @@ use super::operations::{Operations, release_chunk};
 use super::shared::Shared;
 use super::{Event, REGION_BLOCKS};
 use crate::api::SpaceError;
-use crate::message::{Answer, Operation as Message};
+use crate::message::{Answer, ReplicaOperation};
 use crate::planted::Planted;
 use region::{Damage, Found, Progress, Stage, StepNumbers, Sync, Waiting};
 use std::collections::BTreeMap;
@@ -252,7 +252,7 @@ impl Syncing {
         let lba = Lba(sync.lba + start);
         sync.expect_read(disk);
         let owner = Owner::SyncRead { sync: key, purpose: sync.purpose, start, blocks };
-        shared.call(owner, disk, Message::Read { lba, blocks: blocks as u32 });
+        shared.call(owner, disk, ReplicaOperation::Read { lba, blocks: blocks as u32 });
     }
 
     /// Takes the answer of a copy to a read that another one has answered. If the copy reports bad blocks
@@ -476,7 +476,7 @@ fn reads_all_copies(purpose: Purpose, append: bool) -> bool {
     append || moves && !Planted::MoveFromOneCopy.is_planted()
 }
 
-fn send_writes(key: SyncKey, purpose: Purpose, writes: Vec<(DiskId, Message)>, shared: &mut Shared) {
+fn send_writes(key: SyncKey, purpose: Purpose, writes: Vec<(DiskId, ReplicaOperation)>, shared: &mut Shared) {
     for (disk, message) in writes {
         shared.call(Owner::SyncWrite(key, purpose), disk, message);
     }

@@ -4,7 +4,7 @@ use super::super::choosing::{Belief, Candidate, RegionCopy, choose, choose_after
 use super::super::dirty_regions::Believed;
 use super::super::keys::{OperationKey, Purpose};
 use super::super::{Comparison, OVERWRITE_BLOCKS, REGION_BLOCKS};
-use crate::message::Operation as Message;
+use crate::message::ReplicaOperation;
 use crate::planted::Planted;
 use std::collections::{BTreeMap, BTreeSet};
 use store::api::{StoreError, WriteClass};
@@ -109,7 +109,7 @@ pub(super) struct Sync {
     /// Writes without an answer yet.
     writing: u32,
     /// Writes to send after those.
-    later: Vec<(DiskId, Message)>,
+    later: Vec<(DiskId, ReplicaOperation)>,
     /// Blocks written, or in a comparison wrong, by disk.
     written: BTreeMap<DiskId, u64>,
     /// Whether the returning disk had the last intact copy of some blocks.
@@ -351,7 +351,11 @@ impl Sync {
     /// with the first of them, and after a crash at that point it would outrank the better copies. So the
     /// copies with changes under the last epoch get a stamp first, by a write of a block that they have;
     /// the copy that most blocks are taken from gets the later stamp.
-    pub fn begin_writing(&mut self, volume: VolumeId, numbers: StepNumbers) -> Vec<(DiskId, Message)> {
+    pub fn begin_writing(
+        &mut self,
+        volume: VolumeId,
+        numbers: StepNumbers,
+    ) -> Vec<(DiskId, ReplicaOperation)> {
         let target = self.purpose.target();
         let mut targets: Vec<DiskId> = target.into_iter().collect();
         if target.is_none() || self.rescues || self.unread().is_empty() {
@@ -374,7 +378,7 @@ impl Sync {
     }
 
     /// Returns the writes to send once the stamps are durable.
-    pub fn begin_later(&mut self) -> Vec<(DiskId, Message)> {
+    pub fn begin_later(&mut self) -> Vec<(DiskId, ReplicaOperation)> {
         let writes = std::mem::take(&mut self.later);
         self.writing = writes.len() as u32;
         writes
@@ -389,7 +393,7 @@ impl Sync {
 
     /// Returns unchanged writes of one block each that stamp the copies with changes under the last epoch;
     /// none if the copy that most blocks are taken from has no written block.
-    fn stamps(&self, volume: VolumeId, numbers: StepNumbers) -> Vec<(DiskId, Message)> {
+    fn stamps(&self, volume: VolumeId, numbers: StepNumbers) -> Vec<(DiskId, ReplicaOperation)> {
         let Some((base, last)) = &self.lead else { return Vec::new() };
         let stamp = |disk: DiskId| {
             let gather = self.gathers.get(&disk)?;
@@ -398,7 +402,7 @@ impl Sync {
             let data = Payload::from(found.data.clone());
             let checksums = codes::payload_checksums(volume, lba, &data);
             let (class, number) = (WriteClass::Overwrite, self.number_of(disk, numbers));
-            Some((disk, Message::Write { lba, class, data, checksums, number }))
+            Some((disk, ReplicaOperation::Write { lba, class, data, checksums, number }))
         };
         if stamp(*base).is_none() {
             return Vec::new();
@@ -414,7 +418,7 @@ impl Sync {
         fills: bool,
         volume: VolumeId,
         number: ChangeNumber,
-        writes: &mut Vec<(DiskId, Message)>,
+        writes: &mut Vec<(DiskId, ReplicaOperation)>,
     ) {
         let Some(gather) = self.gathers.get(&disk) else { return };
         let (class, most) = match (self.append, fills) {
@@ -439,14 +443,14 @@ impl Sync {
                 WriteClass::Append => Vec::new(),
                 _ => codes::payload_checksums(volume, lba, &data),
             };
-            writes.push((disk, Message::Write { lba, class, data, checksums, number }));
+            writes.push((disk, ReplicaOperation::Write { lba, class, data, checksums, number }));
         }
         // A new copy must fail reads of blocks that no copy that counts has.
         let lost = |at: &u64| fills && self.winner[*at as usize].is_none();
         for (start, blocks) in runs((0..self.blocks).filter(lost), REGION_BLOCKS) {
             *self.written.entry(disk).or_default() += blocks;
             let lba = Lba(self.lba + start);
-            writes.push((disk, Message::MarkLost { lba, blocks: blocks as u32, number }));
+            writes.push((disk, ReplicaOperation::MarkLost { lba, blocks: blocks as u32, number }));
         }
     }
 

@@ -6,6 +6,7 @@
 //! why blocks are cut at the end when they are read, and why growing a stream rewrites its last block.
 
 mod ahead;
+mod barriers;
 mod cloning;
 mod drain;
 mod due;
@@ -16,7 +17,6 @@ mod places;
 mod read;
 mod reclaim;
 mod segments;
-mod settle;
 mod shape;
 mod streams;
 mod waiters;
@@ -34,11 +34,11 @@ use super::base::{Base, Unstored};
 use super::io::Answer;
 use super::meta::Store;
 use super::types::{FileId, FsError, FsEvent, StreamId};
+use barriers::Barriers;
 pub use cloning::{CloneRange, CloneRefusal};
 use read::Reads;
 pub use read::{Answered, ParkedRead};
 use reclaim::Orphans;
-use settle::Settlings;
 pub use streams::Streams;
 #[cfg(test)]
 pub use streams::put_sizes;
@@ -79,7 +79,7 @@ pub struct Data {
     writeback: Writeback,
     waiters: Waiters,
     parked: VecDeque<Parked>,
-    settlings: Settlings,
+    barriers: Barriers,
     orphans: Orphans,
 }
 
@@ -183,8 +183,8 @@ impl Data {
     ///
     /// # Errors
     /// `Miss` until it is; why it cannot be, after a while.
-    pub fn settle(&mut self, file: FileId, base: &mut Base) -> Result<(), FsError> {
-        self.settlings.settle(file, &mut self.streams, &mut self.writeback, base)
+    pub fn publish_file(&mut self, file: FileId, base: &mut Base) -> Result<(), FsError> {
+        self.barriers.publish_file(file, &mut self.streams, &mut self.writeback, base)
     }
 
     /// Begins to give back all of a file or stream that has no name and is no longer used.
@@ -220,7 +220,7 @@ impl Data {
         published?;
         self.writeback.start_due(&mut self.streams, base);
         self.waiters.advance_all(&mut self.streams, &mut self.writeback, base);
-        base.settle_freed(self.unstored());
+        base.release_freed(self.unstored());
         self.orphans.pump(&mut self.streams, base);
         self.streams.evict(base.config.cache_bytes);
         self.streams.tidy();

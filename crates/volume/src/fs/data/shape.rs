@@ -7,11 +7,11 @@
 use ::types::{FileTime, Lba, attribute};
 use sys::Payload;
 
+use super::barriers::may_store;
 use super::cloning::CloneRange;
 use super::extents::{self, Mapped};
 use super::pieces;
 use super::segments::{Piece, SegmentState};
-use super::settle::may_store;
 use super::streams::{Behind, put_sizes};
 use super::write::Editor;
 use super::{BLOCK, STREAM_BYTES_MAX};

@@ -281,13 +281,13 @@ impl Editor<'_> {
     }
 
     /// Whether space for data may come without anybody giving up any: a chunk on its way, dirty blocks that may turn out
-    /// to need none, freed blocks not settled.
+    /// to need none, freed blocks that are not yet reusable.
     pub fn room_may_come(&mut self) -> bool {
         let unstored = self.unstored();
         if self.base.data_chunk_may_come(unstored) {
             return true;
         }
-        if let Some(ticket) = self.base.meta.allocator.unsettled() {
+        if let Some(ticket) = self.base.meta.allocator.pending_ticket() {
             self.base.meta.journal.log.want(ticket);
             self.base.agenda.again = true;
             return true;

@@ -14,7 +14,7 @@
 //! 4. *Done.* Blocks that nobody wrote to meanwhile are clean. The job's waiters are answered.
 //!
 //! Jobs begin because a change is old ([`super::due`]), because too much is dirty, because a stream grows, or because somebody
-//! waits for it ([`super::waiters`], [`super::settle`]).
+//! waits for it ([`super::waiters`], [`super::barriers`]).
 //!
 //! # Meanwhile
 //!

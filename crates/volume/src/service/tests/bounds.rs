@@ -9,7 +9,7 @@ fn level_two(session: u64) -> Create {
     Create { cache: CacheRequest::Oplock(OplockLevel::LevelII), ..open_if(session, "file") }
 }
 
-/// Makes opens without settling after each.
+/// Makes opens without polls after each.
 fn create_all(bench: &mut Bench, creates: impl Iterator<Item = Create>) -> Vec<Created> {
     let mut operations = Vec::new();
     for create in creates {
@@ -19,7 +19,7 @@ fn create_all(bench: &mut Bench, creates: impl Iterator<Item = Create>) -> Vec<C
         operations.push(operation);
     }
     while bench.answers.len() < operations.len() {
-        bench.settle();
+        bench.run_polls();
     }
     let created = |operation| match bench.answers.remove(&operation) {
         Some(Ok(Reply::Created(created))) => *created,

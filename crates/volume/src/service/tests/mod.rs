@@ -133,13 +133,13 @@ impl Bench {
         let mut bench =
             Self { service, now, next: 1, answers: HashMap::new(), pending: Vec::new(), told: Vec::new() };
         for _ in 0..100 {
-            bench.settle();
+            bench.run_polls();
         }
         assert!(bench.service.is_open(), "the volume opens");
         bench
     }
 
-    fn settle(&mut self) {
+    fn run_polls(&mut self) {
         let mut events = Vec::new();
         for _ in 0..20 {
             self.service.poll(&mut events);
@@ -160,7 +160,7 @@ impl Bench {
         let operation = OperationId(self.next);
         self.next += 1;
         self.service.submit(operation, request, self.now);
-        self.settle();
+        self.run_polls();
         operation
     }
 
@@ -175,12 +175,12 @@ impl Bench {
 
     /// The answer with all details of a refusal.
     pub fn full_answer(&mut self, operation: OperationId) -> Option<Result<Reply, Refusal>> {
-        self.settle();
+        self.run_polls();
         self.answers.remove(&operation)
     }
 
     pub fn is_waiting(&mut self, operation: OperationId) -> bool {
-        self.settle();
+        self.run_polls();
         !self.answers.contains_key(&operation) && self.pending.contains(&operation)
     }
 
@@ -244,6 +244,6 @@ impl Bench {
     pub fn pass(&mut self, duration: Duration) {
         self.now = self.now.after(duration);
         self.service.handle_timeout(self.now);
-        self.settle();
+        self.run_polls();
     }
 }

@@ -132,7 +132,7 @@ fn a_session_that_ends_takes_its_own_opens_along_over_several_turns() {
         );
         bench.next += 1;
     }
-    bench.settle();
+    bench.run_polls();
     bench.create(open_if(2, "file")).unwrap();
     assert_eq!(bench.service.open_count(), 2001);
     // All but 500 operations of the turn are taken already.

@@ -171,7 +171,7 @@ fn a_reconnect_that_waits_for_storage_ends_with_its_session() {
     bench.service.agenda.tasks.park(OperationId(900_000), parked);
     bench.call(Operation::EndSession { session: SessionId(101) }).expect("ended");
     bench.service.agenda.tasks.retry_misses();
-    bench.settle();
+    bench.run_polls();
     let later = Reconnect { caller: continuous(102, 1), ..back(open, "file", 1) };
     bench.reconnect(later).expect("nobody has it");
 }

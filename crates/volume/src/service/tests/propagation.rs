@@ -76,7 +76,7 @@ impl Bench {
             if self.service.propagate(propagation) == Ok(PropagationStep::Finished) {
                 break;
             }
-            self.settle();
+            self.run_polls();
         }
         propagation.report().clone()
     }
@@ -197,7 +197,7 @@ fn a_step_is_bounded_and_clients_go_on_between() {
         let spent = bench.service.agenda.turn.spent - before;
         // A turn, and the last file that was begun in it.
         assert!(spent < u64::from(crate::service::turn::STEPS_PER_TURN) + 30_000, "{spent}");
-        bench.settle();
+        bench.run_polls();
         if step == PropagationStep::Finished {
             break;
         }

@@ -40,7 +40,7 @@ fn an_open_that_was_taken_from_its_client_gets_nothing_back_before_it_is_closed(
     assert!(is_powerless(&mut bench, open));
     judge_all(&mut bench, &mut amend);
     assert!(is_powerless(&mut bench, open));
-    bench.settle();
+    bench.run_polls();
     assert_eq!(bench.service.open_count(), 0);
 }
 
@@ -52,6 +52,6 @@ fn an_open_that_is_being_closed_loses_its_rights_like_any_other() {
     service.opens.close_unasked(open, &mut service.agenda);
     judge_all(&mut bench, &mut |_| Ruling::Close);
     assert!(is_powerless(&mut bench, open));
-    bench.settle();
+    bench.run_polls();
     assert_eq!(bench.service.open_count(), 0);
 }

@@ -186,7 +186,7 @@ fn an_interrupted_create_whose_client_goes_leaves_its_open_for_the_replay() {
     assert!(bench.answer(OperationId(900_000)).is_none(), "it goes on");
     let again = Create { caller: continuous(101, 1), replay: true, ..create };
     bench.service.agenda.tasks.wake(NEVER_OPEN);
-    bench.settle();
+    bench.run_polls();
     let replayed = bench.create(again.clone()).expect("answered again");
     assert_eq!(replayed.action, CreateAction::Created);
     assert_eq!(bench.service.opens.get(replayed.open).expect("open").stream.file, made);

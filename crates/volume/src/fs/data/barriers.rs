@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A change that waits for a file's data.
 #[derive(Debug, Clone)]
-struct Settling {
+struct Barrier {
     /// Number of the last write that counts. A later write over one that is not yet stored counts for it.
     sequence: u64,
     /// Ends of the file's streams, by their place. Later writes behind these ends must not keep them from
@@ -34,16 +34,16 @@ struct Settling {
 ///
 /// An entry remembers what was written when the wait began, so that a writer who continues does not make it endless.
 #[derive(Debug, Default)]
-pub struct Settlings {
-    files: HashMap<FileId, Settling>,
+pub struct Barriers {
+    files: HashMap<FileId, Barrier>,
 }
 
-impl Settlings {
+impl Barriers {
     /// Has everything that was written to a file stored and published, so that no later change is durable before.
     ///
     /// # Errors
     /// `Miss` until it is. Why it cannot be written, if that has gone on for [`PATIENCE`].
-    pub fn settle(
+    pub fn publish_file(
         &mut self,
         file: FileId,
         streams: &mut Streams,
@@ -51,35 +51,35 @@ impl Settlings {
         base: &mut Base,
     ) -> Result<(), FsError> {
         let slots = streams.of_file(file);
-        let unsettled = |streams: &Streams, writeback: &Writeback, settling: Option<&Settling>| {
+        let unpublished = |streams: &Streams, writeback: &Writeback, barrier: Option<&Barrier>| {
             let is = |slot: usize| {
-                streams.get(slot).is_some_and(|one| !is_settled(one, slot, writeback, settling))
+                streams.get(slot).is_some_and(|one| !is_published(one, slot, writeback, barrier))
             };
             slots.iter().copied().find(|&slot| is(slot))
         };
-        if unsettled(streams, writeback, None).is_none() {
+        if unpublished(streams, writeback, None).is_none() {
             self.files.remove(&file);
             return Ok(());
         }
         let retries = base.agenda.retries();
         let known = self.files.get(&file).filter(|known| retries - known.asked <= 2).cloned();
-        let mut settling = known.unwrap_or_else(|| Settling::begin(&slots, streams));
-        settling.asked = retries;
-        while let Some(slot) = unsettled(streams, writeback, Some(&settling)) {
+        let mut barrier = known.unwrap_or_else(|| Barrier::begin(&slots, streams));
+        barrier.asked = retries;
+        while let Some(slot) = unpublished(streams, writeback, Some(&barrier)) {
             let Some(stream) = streams.get(slot) else { break };
-            if stream.segments.has_dirty_until(0, u64::MAX, settling.sequence) {
+            if stream.segments.has_dirty_until(0, u64::MAX, barrier.sequence) {
                 may_store(slot, streams, writeback, base)?;
                 writeback.start_jobs(slot, (0, u64::MAX), u64::MAX, streams, base);
-            } else if !writeback.is_storing_until(stream, settling.sequence) {
+            } else if !writeback.is_storing_until(stream, barrier.sequence) {
                 // Nothing of that time is left to be stored but the end.
-                streams.publish_end(slot, settling.end(slot), base)?;
-                let is_left = |stream| !is_settled(stream, slot, writeback, Some(&settling));
+                streams.publish_end(slot, barrier.end(slot), base)?;
+                let is_left = |stream| !is_published(stream, slot, writeback, Some(&barrier));
                 if streams.get(slot).is_some_and(is_left) {
                     break;
                 }
                 continue;
             }
-            self.files.insert(file, settling);
+            self.files.insert(file, barrier);
             base.agenda.again = true;
             return Err(FsError::Miss);
         }
@@ -105,7 +105,7 @@ pub fn may_store(slot: usize, streams: &Streams, writeback: &Writeback, base: &B
     }
 }
 
-impl Settling {
+impl Barrier {
     fn begin(slots: &[usize], streams: &Streams) -> Self {
         let ends = slots.iter().filter_map(|&slot| Some((slot, streams.get(slot)?.end_of_file))).collect();
         Self { sequence: streams.sequence, ends, asked: 0 }
@@ -118,20 +118,20 @@ impl Settling {
 }
 
 /// Whether all that was written, or what was written before something waited for it, is stored and published.
-fn is_settled(stream: &Stream, slot: usize, writeback: &Writeback, settling: Option<&Settling>) -> bool {
+fn is_published(stream: &Stream, slot: usize, writeback: &Writeback, barrier: Option<&Barrier>) -> bool {
     if stream.reclaimed {
         return true;
     }
-    match settling {
+    match barrier {
         None => {
             !stream.segments.has_dirty()
                 && stream.jobs.is_empty()
                 && stream.end_of_file == stream.published_end
         }
-        Some(settling) => {
-            let dirty = stream.segments.has_dirty_until(0, u64::MAX, settling.sequence);
-            let end = settling.end(slot).min(stream.end_of_file);
-            !writeback.is_storing_until(stream, settling.sequence) && !dirty && stream.published_end >= end
+        Some(barrier) => {
+            let dirty = stream.segments.has_dirty_until(0, u64::MAX, barrier.sequence);
+            let end = barrier.end(slot).min(stream.end_of_file);
+            !writeback.is_storing_until(stream, barrier.sequence) && !dirty && stream.published_end >= end
         }
     }
 }
