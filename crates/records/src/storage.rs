@@ -191,12 +191,14 @@ impl Record for VolumeRecord {
 }
 
 impl VolumeRecord {
-    /// Counts the nodes that these disks are of; `None` if one is of no node that the record knows.
+    /// Counts the nodes that these disks are of; `None` if one is of no node that the record knows. A node of which a disk is out already
+    /// does not count: `min_homes` has been lowered for all its disks.
     pub fn homes_of(&self, disks: impl IntoIterator<Item = DiskId>) -> Option<usize> {
         let mut found: Vec<&str> = Vec::new();
         for disk in disks {
             let home = self.homes.iter().find(|home| home.disks.contains(&disk))?;
-            if !found.contains(&home.node.as_str()) {
+            let is_whole = home.disks.iter().all(|other| self.in_sync.contains(other));
+            if is_whole && !found.contains(&home.node.as_str()) {
                 found.push(&home.node);
             }
         }

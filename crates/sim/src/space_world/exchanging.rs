@@ -1,7 +1,8 @@
 //! Exchanges disks for older images of themselves while their servers are down.
 //!
 //! Only images that have promised less than the record says: younger ones are not told from what they are images of (docs/PROTOCOL.md, "Limits").
-//! Of all disks: nothing may be served until the right ones are back. Of one disk, which stays what it is: others have all that it had.
+//! Of all disks: nothing may be served until the right ones are back. Of one disk, or all of a node, which stay what they are: others have
+//! all that they had.
 
 use super::course::MILLISECOND;
 use super::event::{Event, Healing};
@@ -12,7 +13,8 @@ use records::VolumeRecord;
 use space::coordinator::Phase;
 
 impl SpaceWorld {
-    /// Puts the images that were taken in the places of all disks, or of one; takes images if there are none that are old enough.
+    /// Puts the images that were taken in the places of all disks, of one, or of all of its node; takes images if there are none that are old
+    /// enough.
     pub(super) fn go_back(&mut self, disk: usize, lasting: u64) {
         let Self { course, servers, judge, images, .. } = self;
         let all = course.scenario.older_images_of_all;
@@ -26,17 +28,22 @@ impl SpaceWorld {
         if Images::is_any_in_place(record, &servers.disks) {
             return;
         }
-        let chosen: Vec<usize> = if all { (0..servers.disks.len()).collect() } else { vec![disk] };
+        let node = servers.disks[disk].node;
+        let of_node = course.random.chance(500) && record.min_homes == record.resiliency.copies();
+        let is_chosen = |index: usize| all || index == disk || of_node && servers.disks[index].node == node;
+        let chosen: Vec<usize> = (0..servers.disks.len()).filter(|index| is_chosen(*index)).collect();
         if !chosen.iter().all(|index| images.is_older(record, &servers.disks, *index)) {
             images.taken = servers.disks.iter().map(Held::of).collect();
             return;
         }
         course.coverage.gone_back += 1;
-        let (nodes, node) = (servers.nodes.len(), servers.disks[disk].node);
+        let nodes = servers.nodes.len();
         if !all {
             self.crash(node, lasting);
-            let held = &self.images.taken[disk];
-            return held.put(&mut self.servers.disks[disk]);
+            for index in chosen {
+                self.images.taken[index].put(&mut self.servers.disks[index]);
+            }
+            return;
         }
         for node in 0..nodes {
             let down_for = self.course.random.between(1, 100) * MILLISECOND;

@@ -4,8 +4,11 @@
 //! The record has both numbers and the nodes by which they were counted. A disk that moved to another
 //! node since, or whose node is not known, still counts as it did then.
 //!
+//! While the volume is served the homes are of disks in sync alone. A disk that an opening puts out stays in its home: that home has been
+//! taken off `min_homes`, and its other disks may be missing too.
+//!
 //! Invariant: every chunk with an acknowledged write has copies in sync on `min_holders` disks, and in
-//! `min_homes` of the record's homes (I5).
+//! `min_homes` of the record's homes of which no disk is out (I5).
 
 use super::chunks::Chunks;
 use super::pending_changes::{Change, PendingChanges};

@@ -410,6 +410,31 @@ fn another_node_takes_over_with_all_disks_of_the_dead_one_missing() {
     }
 }
 
+/// They take one copy of a chunk away together: the first one that is put out does not count against the second.
+#[test]
+fn a_node_of_which_all_disks_went_back_is_put_out_and_brought_up_to_date() {
+    let mut cluster = Cluster::new(3, 2, Resiliency::TwoWay);
+    cluster.open(0);
+    cluster.fill(0, 8);
+    let images: Vec<_> = cluster.nodes[2].stores.iter().map(|(_, store)| store.image()).collect();
+    for byte in 75..=77 {
+        cluster.write(0, 5, byte).unwrap();
+        cluster.pass(Duration::from_secs(40));
+    }
+    cluster.kill(0);
+    cluster.revive(0);
+    images.iter().zip(&cluster.nodes[2].stores).for_each(|(image, (_, store))| store.go_back_to(image));
+    cluster.open(1);
+    cluster.pass(Duration::from_secs(20));
+    assert_eq!(cluster.phase(1), Some(Phase::Serving), "{:?}", cluster.record());
+    let events = std::iter::from_fn(|| cluster.nodes[1].space.poll_event());
+    let is_older = |event: &LocalEvent| matches!(event, LocalEvent::Volume(_, Event::WentBack { .. }));
+    assert_eq!(events.filter(is_older).count(), 2);
+    assert_eq!(cluster.read(1, 5), 77);
+    let record = cluster.record();
+    assert!(record.stale.is_empty() && record.min_homes == 2, "{record:?}");
+}
+
 #[test]
 fn a_node_is_waited_for_that_may_have_the_last_copy() {
     let mut cluster = Cluster::new(3, 2, Resiliency::TwoWay);
