@@ -316,7 +316,7 @@ impl<S: BlockStore> Replica<S> {
             return;
         }
         let Some(work) = self.work.remove(&completion.token) else { return };
-        debug_assert!(
+        assert!(
             work.opens.is_none()
                 || completion.result.is_err()
                 || self.store.promised(work.volume) >= work.epoch,

@@ -336,7 +336,7 @@ impl Calls {
         }
         let (volume, epoch, least) =
             (context.volume, membership.record().epoch, membership.known_promise(disk));
-        debug_assert!(least <= epoch, "{disk} has promised more than this coordinator may ask for (I3)");
+        assert!(least <= epoch, "{disk} has promised more than this coordinator may ask for (I3)");
         let (session, id) = (SessionId(self.next_number()), RequestId(self.next_number()));
         let deadline = context.now.after(context.config.io_timeout);
         if let Some(link) = self.links.get_mut(&disk) {
@@ -361,7 +361,7 @@ impl Calls {
         // A promise too is asked for under the present epoch: the session may have promised more than the one it was wanted for,
         // and a lower one would be refused for ever.
         let epoch = membership.record().epoch;
-        debug_assert!(
+        assert!(
             membership.promised(call.disk) <= epoch,
             "a request that {} must refuse (I3)",
             call.disk
@@ -610,7 +610,7 @@ impl Calls {
         membership: &Membership,
         mailbox: &mut Mailbox,
     ) {
-        debug_assert!(!membership.is_in_sync(disk), "{disk} counts, and is not waited for (I2)");
+        assert!(!membership.is_in_sync(disk), "{disk} counts, and is not waited for (I2)");
         let mut on_its_way = false;
         for key in self.of_disk(disk) {
             let call = self.calls.get(&key);

@@ -297,7 +297,7 @@ impl Membership {
 
     /// Notes that the disk said it has promised this epoch.
     pub fn note_promise(&mut self, disk: DiskId, epoch: Epoch) {
-        debug_assert!(
+        assert!(
             epoch <= self.record.epoch,
             "{disk} promised {epoch:?}, which the record has yet to reach (I3)"
         );
@@ -385,7 +385,7 @@ impl Membership {
 
     /// Begins the next record with its members. Changes that are not possible yet stay wanted.
     pub fn draft(&mut self, facts: &Facts<'_>) -> Draft {
-        debug_assert!(self.proposal.is_none(), "two proposals at a time (I2)");
+        assert!(self.proposal.is_none(), "two proposals at a time (I2)");
         let changes = std::mem::take(&mut self.pending);
         // A single server may have become a node meanwhile.
         let (epoch, owner) = (self.record.epoch.next(), facts.context.config.node);
@@ -482,9 +482,9 @@ impl Membership {
 
     /// Asserts what every proposed record owes to the one before.
     fn check_proposed(&self, next: &VolumeRecord, changes: &PendingChanges) {
-        debug_assert_eq!(next.epoch, self.record.epoch.next(), "I2");
+        assert_eq!(next.epoch, self.record.epoch.next(), "I2");
         debug_assert!(self.record.settled <= next.settled && next.settled <= next.epoch, "I10");
-        debug_assert!(
+        assert!(
             next.in_sync.iter().all(|disk| self.is_in_sync(*disk) || changes.contains(Change::Join(*disk))),
             "a disk comes to count that was not compared (I5)"
         );
@@ -572,7 +572,7 @@ impl Membership {
     /// Makes the proposal the record.
     fn adopt(&mut self, revision: u64) -> Decision {
         let Some(proposal) = self.proposal.take() else { return Decision::None };
-        debug_assert!(revision > self.revision && proposal.record.epoch > self.record.epoch, "I2");
+        assert!(revision > self.revision && proposal.record.epoch > self.record.epoch, "I2");
         self.load(proposal.record, revision);
         self.members.close_doubts(|disk| !self.in_sync.contains(&disk));
         let epoch = self.record.epoch;

@@ -318,7 +318,7 @@ impl Opening {
             in_sync.iter().copied().filter(|disk| !shared.calls.is_open(*disk)).collect();
         if missing.is_empty() && shared.membership.is_idle() {
             for &disk in &in_sync {
-                debug_assert!(
+                assert!(
                     shared.membership.promised(disk) > Epoch(0),
                     "{disk} is listed before it has promised our epoch (I3)"
                 );

@@ -360,7 +360,7 @@ impl Resyncs {
     pub fn resync_joined(&mut self, disk: DiskId, shared: &mut Shared, operations: &mut Operations) {
         let resync = self.0.remove(&disk);
         shared.chunks.returning.remove(&disk);
-        debug_assert!(
+        assert!(
             resync.is_none_or(|resync| resync.is_copied()),
             "{disk} counts and was not compared (I5)"
         );
