@@ -361,11 +361,7 @@ impl Calls {
         // A promise too is asked for under the present epoch: the session may have promised more than the one it was wanted for,
         // and a lower one would be refused for ever.
         let epoch = membership.record().epoch;
-        assert!(
-            membership.promised(call.disk) <= epoch,
-            "a request that {} must refuse (I3)",
-            call.disk
-        );
+        assert!(membership.promised(call.disk) <= epoch, "a request that {} must refuse (I3)", call.disk);
         let (volume, priority) = (context.volume, call.owner.priority());
         let request = Request { volume, session, id, epoch, priority, operation: call.operation.clone() };
         self.wire.insert(id, key);

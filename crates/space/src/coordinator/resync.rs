@@ -360,10 +360,7 @@ impl Resyncs {
     pub fn resync_joined(&mut self, disk: DiskId, shared: &mut Shared, operations: &mut Operations) {
         let resync = self.0.remove(&disk);
         shared.chunks.returning.remove(&disk);
-        assert!(
-            resync.is_none_or(|resync| resync.is_copied()),
-            "{disk} counts and was not compared (I5)"
-        );
+        assert!(resync.is_none_or(|resync| resync.is_copied()), "{disk} counts and was not compared (I5)");
         operations.absences.forget(disk);
         let mirrored = shared.chunks.map.iter().filter(|(_, chunk)| chunk.mirrors.contains(&disk));
         let chunks: Vec<ChunkIndex> = mirrored.map(|(&index, _)| index).collect();
