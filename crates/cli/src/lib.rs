@@ -33,7 +33,6 @@ use args::{Cli, Command, Global, Own};
 use clap::Parser;
 pub use client::{Client, Failure};
 pub use data_files::{data_directory, near_directory};
-pub use plan::plan_of_words;
 use std::process::ExitCode;
 pub use storage::show_import;
 
