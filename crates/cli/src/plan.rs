@@ -1,11 +1,11 @@
 //! `cenote plan`: a plan of what the options name, which needs a server only to begin with a running pool.
 
 use crate::args;
-use crate::client::{Client, Failure, escaped};
 use crate::output::{Align, Column, json, pairs, table};
 use crate::printable::println;
 use api::model::{Disk, Pool};
 use api::planned::{Plan, PlanChoice, S2dChoice};
+use api_client::{Client, Failure, escaped};
 use plan::{Node, Request, nodes_of_pool};
 use types::size::show_size;
 
@@ -21,7 +21,7 @@ pub fn plan(global: &args::Global, as_json: bool, options: &args::Plan) -> Resul
 fn request(global: &args::Global, options: &args::Plan) -> Result<Request, Failure> {
     let mut nodes = match (&options.pool, &options.drives) {
         (Some(name), _) => {
-            let client = Client::find(global)?;
+            let client = Client::find(&global.access)?;
             let pool: Pool = client.get(&format!("/pools/{}", escaped(name)))?;
             nodes_of_pool(&pool, &client.get::<Vec<Disk>>("/disks")?, options.add_nodes)
         }
