@@ -66,8 +66,9 @@ pub use management::{
 pub use merging::owner_names;
 pub use paths::percent_encoded;
 pub use peer::Peer;
-pub use records::{names::is_unseen, regular};
+pub use records::regular;
 pub use seats::{CONNECTIONS_MAX, Seat, Seats};
 pub use server::{openapi, serve, serve_tls};
 pub use sockets::{SocketError, asynchronous};
 pub use token::Token;
+pub use types::is_unseen;
