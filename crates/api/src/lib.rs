@@ -33,7 +33,6 @@ mod peer;
 pub mod pem;
 pub mod planned;
 pub mod printed;
-pub mod promises;
 pub mod rdma;
 mod rebalancing;
 mod refusals;
