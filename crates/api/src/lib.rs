@@ -7,6 +7,7 @@
 
 mod access;
 pub mod activity;
+mod asking;
 pub mod audit;
 mod caller;
 mod carrying;
