@@ -5,6 +5,7 @@
 //! that heard of a change that it cannot read knows that its accounts are old ([`Freshness`]). A server that
 //! is down is not asked: it reads the records before it serves again. Never takes a change back.
 
+use crate::asking::ask_each;
 use crate::cluster::Errand;
 use crate::lists::{NAMELESS, servers, with_names};
 use crate::management::Management;
@@ -15,7 +16,6 @@ use axum::response::Response;
 use records::clock::unix_now_s;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::task::JoinSet;
 
 /// The header with the names of the servers that have not confirmed a change, with commas between.
 pub const UNCONFIRMED: &str = "cenote-unconfirmed";
@@ -70,21 +70,14 @@ pub async fn confirm(management: &Shared) -> Vec<String> {
     let cluster = management.cluster();
     let Some(own) = cluster.own() else { return Vec::new() };
     let Some(servers) = servers(management).await else { return vec![NAMELESS.to_owned()] };
-    let mut asked = JoinSet::new();
-    for (id, name) in servers.into_iter().filter(|(id, _)| *id != own) {
-        if cluster.is_up(id) == Some(false) {
-            continue;
-        }
+    let others = servers.into_iter().filter(|(id, _)| *id != own && cluster.is_up(*id) != Some(false));
+    let answers = ask_each(others.map(|(_, name)| name), PATIENCE, |name| {
         let management = management.clone();
-        asked.spawn(async move {
-            let confirmed = tokio::time::timeout(PATIENCE, confirmation(&*management, &name)).await;
-            (name, confirmed.unwrap_or(false))
-        });
-    }
-    let answers = asked.join_all().await;
-    let mut unconfirmed: Vec<String> =
-        answers.into_iter().filter(|(_, is_confirmed)| !is_confirmed).map(|(name, _)| name).collect();
-    unconfirmed.sort_unstable();
+        async move { confirmation(&*management, &name).await }
+    });
+    let answers = answers.await.into_iter();
+    let unconfirmed: Vec<String> =
+        answers.filter(|(_, confirmed)| confirmed.is_none()).map(|(name, _)| name).collect();
     if !unconfirmed.is_empty() {
         let servers = unconfirmed.join(", ");
         tracing::warn!(servers, "a change of accounts or shares is not confirmed by all servers");
@@ -92,14 +85,14 @@ pub async fn confirm(management: &Shared) -> Vec<String> {
     unconfirmed
 }
 
-/// Asks one server until it has confirmed, or cannot. The caller bounds the time.
-async fn confirmation(management: &dyn Management, name: &str) -> bool {
+/// Asks one server until it has confirmed; `None`: it cannot. The caller bounds the time.
+async fn confirmation(management: &dyn Management, name: &str) -> Option<()> {
     loop {
         let errand = Errand { method: "GET".into(), path: FOLLOW_NOW.into(), body: String::new() };
         match management.cluster().send(name.to_owned(), errand).await {
-            Ok(carried) if carried.status == StatusCode::OK.as_u16() => return true,
+            Ok(carried) if carried.status == StatusCode::OK.as_u16() => return Some(()),
             // A server of an earlier version cannot confirm.
-            Ok(carried) if carried.status == StatusCode::NOT_FOUND.as_u16() => return false,
+            Ok(carried) if carried.status == StatusCode::NOT_FOUND.as_u16() => return None,
             Ok(_) | Err(_) => tokio::time::sleep(ASK_AGAIN_AFTER).await,
         }
     }

@@ -7,6 +7,7 @@
 
 mod access;
 pub mod activity;
+mod asking;
 pub mod audit;
 mod caller;
 mod carrying;
@@ -33,7 +34,6 @@ mod peer;
 pub mod pem;
 pub mod planned;
 pub mod printed;
-pub mod promises;
 pub mod rdma;
 mod rebalancing;
 mod refusals;
@@ -66,8 +66,9 @@ pub use management::{
 pub use merging::owner_names;
 pub use paths::percent_encoded;
 pub use peer::Peer;
-pub use records::{names::is_unseen, regular};
+pub use records::regular;
 pub use seats::{CONNECTIONS_MAX, Seat, Seats};
 pub use server::{openapi, serve, serve_tls};
 pub use sockets::{SocketError, asynchronous};
 pub use token::Token;
+pub use types::is_unseen;

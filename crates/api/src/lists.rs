@@ -5,6 +5,7 @@
 //! together to the same bytes; one server that hangs costs the whole [`PATIENCE`] at most. An item that
 //! no answering server knows is absent.
 
+use crate::asking::ask_each;
 use crate::cluster::{Carried, ERRAND_ANSWER_BYTES_MAX, Errand};
 use crate::management::{ApiError, ErrorKind, Management};
 use crate::merging::{self, Parts};
@@ -19,7 +20,6 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::JoinSet;
 
 /// The header with the names of the servers whose part of an answer is missing, with commas between.
 pub const UNANSWERED: &str = "cenote-unanswered";
@@ -139,24 +139,22 @@ impl List {
         let own_name = own_name.map(|(_, name)| name.clone()).unwrap_or_default();
         let mut more: Vec<String> = has_more.then(|| own_name.clone()).into_iter().collect();
         let mut told = vec![(own_name, own)];
-        let mut asked = JoinSet::new();
-        for (_, name) in servers.iter().filter(|(id, _)| Some(*id) != own_id) {
-            let (management, name) = (management.clone(), name.clone());
-            asked.spawn(async move { (name.clone(), self.ask(&*management, name).await) });
-        }
+        let others = servers.into_iter().filter(|(id, _)| Some(*id) != own_id);
+        let answers = ask_each(others.map(|(_, name)| name), PATIENCE, |name| {
+            let management = management.clone();
+            async move { self.ask(&*management, name).await }
+        });
         let mut unanswered = Vec::new();
-        while let Some(answer) = asked.join_next().await {
+        for (name, answer) in answers.await {
             match answer {
-                Ok((name, Some((part, has_more)))) => {
+                Some((part, has_more)) => {
                     more.extend(has_more.then(|| name.clone()));
                     told.push((name, part));
                 }
-                Ok((name, None)) => unanswered.push(name),
-                Err(_) => {}
+                None => unanswered.push(name),
             }
         }
         told.sort_by(|one, other| one.0.cmp(&other.0));
-        unanswered.sort_unstable();
         more.sort_unstable();
         Parts { told, unanswered, more }
     }
@@ -166,7 +164,7 @@ impl List {
         let path = format!("/api/v1/{}?local=true", self.path());
         let errand = Errand { method: "GET".into(), path, body: String::new() };
         let sent = management.cluster();
-        let carried = tokio::time::timeout(PATIENCE, sent.send(name.clone(), errand)).await.ok()?;
+        let carried = sent.send(name.clone(), errand).await;
         let Carried { status, body } =
             carried.inspect_err(|error| tracing::debug!(name, %error, "a server's part")).ok()?;
         let has_more = status == StatusCode::PARTIAL_CONTENT.as_u16();

@@ -9,7 +9,7 @@ pub use crate::rdma::{
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use types::{DiskId, LatencyHistogram, PoolId, Sid, VolumeId};
+use types::{DiskId, Issue, LatencyHistogram, PoolId, Severity, Sid, VolumeId};
 use utoipa::ToSchema;
 
 /// Storage Spaces' HealthStatus.
@@ -193,9 +193,7 @@ pub enum Provisioning {
     Fixed,
 }
 
-/// Code of the issue that another live server has a volume and does not answer this one. In a cluster
-/// it counts if all servers report it.
-pub const VOLUME_UNREACHED: &str = "volume_unreached";
+pub use types::VOLUME_UNREACHED;
 /// Code of the issue that a server lives whose disks are out of reach.
 pub const NODE_UNREACHED: &str = "node_unreached";
 
@@ -517,6 +515,32 @@ pub struct HealthIssue {
     /// The server of a cluster that alone reports the issue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
+}
+
+impl From<Severity> for Health {
+    fn from(severity: Severity) -> Self {
+        match severity {
+            Severity::Warning => Self::Warning,
+            Severity::Unhealthy => Self::Unhealthy,
+        }
+    }
+}
+
+impl From<Issue> for HealthIssue {
+    /// An issue whose beginning nobody recorded began at 0, in place of which the daemon shows when it was first seen.
+    fn from(issue: Issue) -> Self {
+        let Issue { severity, code, target, since_unix_s, what, meaning, action } = issue;
+        Self {
+            health: severity.into(),
+            code: code.to_owned(),
+            target,
+            since_unix_s: since_unix_s.unwrap_or(0),
+            what,
+            meaning,
+            action,
+            server: None,
+        }
+    }
 }
 
 impl HealthIssue {

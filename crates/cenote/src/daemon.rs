@@ -17,9 +17,9 @@ use crate::reload::{InEffect, Reload};
 use crate::service_manager::{self, LongStart, StopSignals, StopsAtOnce, leave_address};
 use api::audit::AuditLog;
 use api::health_watch;
-use api::{ADDRESS_FILE, LOCK_FILE, SocketError, TOKEN_FILE, asynchronous};
+use api::{ADDRESS_FILE, LOCK_FILE, Management, SocketError, TOKEN_FILE, asynchronous};
 use dashboard::Dashboard;
-use machine::interfaces::{self, Interfaces};
+use machine::interfaces::{self, Interfaces, ListedInterface};
 use machine::{room, smart};
 use member::{ClusterControl, ClusterKeys, ClusterParts, EnginePlaces, Identity, IdentityError, Waiting};
 use node::pulse::Pulse;
@@ -30,7 +30,7 @@ use records::settings::ServerSettings;
 use rustix::fs::Mode;
 use rustix::process::umask;
 use sd_notify::NotifyState;
-use smb::wire::NetworkInterface;
+use smb::wire::{InterfaceCapabilities, NetworkInterface};
 use smb_server::PipeChange;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io;
@@ -227,6 +227,18 @@ const ANSWER_LEAVES: Duration = Duration::from_millis(200);
 /// Interval between checks of the interfaces: addresses come and go, and clients rarely ask again.
 const INTERFACES_EVERY: Duration = Duration::from_secs(2);
 
+/// Reads the interfaces, in the words in which clients learn of them.
+fn shown_to_clients(interfaces: &Interfaces) -> Vec<NetworkInterface> {
+    let show = |one: ListedInterface| {
+        let ListedInterface { index, has_rss, has_rdma, link_bits_per_s, address } = one;
+        let mut capabilities = InterfaceCapabilities::empty();
+        capabilities.set(InterfaceCapabilities::RSS, has_rss);
+        capabilities.set(InterfaceCapabilities::RDMA, has_rdma);
+        NetworkInterface { index, capabilities, link_speed: link_bits_per_s, address }
+    };
+    interfaces.read().into_iter().map(show).collect()
+}
+
 /// Gives the data plane the interfaces when they have changed.
 async fn watch_interfaces(interfaces: Interfaces, mut told: Vec<NetworkInterface>, control: ControlHandle) {
     let interfaces = Arc::new(interfaces);
@@ -234,7 +246,9 @@ async fn watch_interfaces(interfaces: Interfaces, mut told: Vec<NetworkInterface
         tokio::time::sleep(INTERFACES_EVERY).await;
         let reader = interfaces.clone();
         // The kernel may wait for a link's driver.
-        let Ok(current) = tokio::task::spawn_blocking(move || reader.read()).await else { return };
+        let Ok(current) = tokio::task::spawn_blocking(move || shown_to_clients(&reader)).await else {
+            return;
+        };
         if current != told {
             told.clone_from(&current);
             if !control.send(Command::Interfaces(current)) {
@@ -267,7 +281,7 @@ impl Daemon {
         let listen = listeners.cluster.as_ref().and_then(|listener| listener.local_addr().ok());
         let (smb, rdma) = (interfaces.smb.clone(), interfaces.rdma.clone());
         let keys = config.cluster.keys(&config.server.name, config.api.listen, listen, server_guid);
-        let (told, has_rdma) = (interfaces.read(), !interfaces.rdma.is_empty());
+        let (told, has_rdma) = (shown_to_clients(&interfaces), !interfaces.rdma.is_empty());
         let (pulse, nodes) = (Pulse::default(), Shared::default());
         let (pipe_changes, changes) = PipeChanges::new();
         let long_start = LongStart::begin(pulse.clone());
@@ -436,7 +450,14 @@ fn watch_surroundings(
     manager: &Arc<Manager>,
     directory: &DataDirectory,
 ) {
-    tasks.spawn(smart::watch(manager.devices(), manager.clone()));
+    let management = manager.clone();
+    tasks.spawn(smart::watch(manager.devices(), move || {
+        let management = management.clone();
+        async move {
+            let snapshot = management.figures().await.ok()?;
+            Some(snapshot.disks.into_iter().map(|disk| disk.path).collect())
+        }
+    }));
     tasks.spawn(room::watch(directory.path().to_owned(), manager.room()));
 }
 

@@ -3,8 +3,9 @@
 use crate::config::Config;
 use crate::logging;
 use crate::service_manager;
+use api_client::{Client, Failure, data_directory, near_directory};
 use cli::args::{self, Global, Own};
-use cli::{Client, Failure, data_directory, output};
+use cli::output;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -40,7 +41,7 @@ fn run(command: Own, global: &Global, on_loop: node::OnLoop) -> Result<(), Failu
         }
         Own::Witness(args::Witness::Serve(options)) => {
             logging::begin("info");
-            crate::witness::serve(&options, &data_directory(global))
+            crate::witness::serve(&options, &data_directory(&global.access))
                 .map_err(|error| Failure::new(error.to_string()))
         }
         Own::Config(command) => config(command, global),
@@ -50,7 +51,7 @@ fn run(command: Own, global: &Global, on_loop: node::OnLoop) -> Result<(), Failu
                 output::confirm(what, name, recovery.yes.as_deref()).map_err(|failure| failure.message)
             };
             let program = recovery.etcd_program.as_deref();
-            let done = crate::recover::recover(&data_directory(global), program, confirmed);
+            let done = crate::recover::recover(&data_directory(&global.access), program, confirmed);
             output::say(global.json, done.map_err(|error| Failure::new(error.to_string()))?)
         }
     }
@@ -59,12 +60,12 @@ fn run(command: Own, global: &Global, on_loop: node::OnLoop) -> Result<(), Failu
 fn config(command: args::Config, global: &Global) -> Result<(), Failure> {
     match command {
         args::Config::Show { effective: true } if global.json => {
-            let values: api::model::Configuration = Client::find(global)?.get_json("/config")?;
+            let values: api::model::Configuration = Client::find(&global.access)?.get_json("/config")?;
             output::json(&values)
         }
         args::Config::Show { effective: false } if global.json => output::json(&Config::default()),
         args::Config::Show { effective: true } => {
-            anstream::print!("{}", Client::find(global)?.get_text("/config")?);
+            anstream::print!("{}", Client::find(&global.access)?.get_text("/config")?);
             Ok(())
         }
         args::Config::Show { effective: false } => {
@@ -81,8 +82,8 @@ fn config(command: args::Config, global: &Global) -> Result<(), Failure> {
 /// The data directory that a quickstart uses if none is given. One of another user's that lies in the current folder is refused: its
 /// owner would own the server.
 fn quickstart_directory(global: &Global) -> Result<PathBuf, Failure> {
-    match (&global.data, std::env::var_os("CENOTE_DATA")) {
-        (None, None) => cli::near_directory(),
-        _ => Ok(data_directory(global)),
+    match (&global.access.data, std::env::var_os("CENOTE_DATA")) {
+        (None, None) => near_directory(),
+        _ => Ok(data_directory(&global.access)),
     }
 }

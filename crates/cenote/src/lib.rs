@@ -26,5 +26,7 @@ mod rdma_host;
 pub mod recover;
 pub mod reload;
 mod service_manager;
+#[cfg(test)]
+mod shown_commands;
 pub mod trial;
 mod witness;

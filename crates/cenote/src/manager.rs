@@ -9,6 +9,7 @@ mod files;
 mod refusals;
 mod servers;
 
+use self::devices::refused_place;
 use crate::acl;
 use crate::config::Config;
 use crate::control::{
@@ -32,8 +33,9 @@ use api::requests::{
 use api::seconds::Seconds;
 use api::{Answer, ApiError, ErrorKind, Management, RebalanceJob, RebalanceStep, Role, Subject, owner_names};
 use files::withhold;
+use machine::locate::{LocatedDevice, locate};
 use machine::places::{absolute, absolute_all};
-use machine::{room::DataRoom, smart::DeviceHealths};
+use machine::{room::DataRoom, smart::DeviceReports};
 use records::State;
 use records::accounts::AccountError;
 use records::api_tokens::{self, ApiToken, TokenHash};
@@ -53,7 +55,7 @@ pub struct Manager {
     control: ControlHandle,
     audit: Arc<AuditLog>,
     in_effect: Arc<InEffect>,
-    devices: Arc<DeviceHealths>,
+    devices: Arc<DeviceReports>,
     room: Arc<DataRoom>,
     /// Held while a pool comes or goes.
     moving: tokio::sync::Mutex<()>,
@@ -93,7 +95,7 @@ impl Manager {
     }
 
     /// Returns the health of disks as their devices report it.
-    pub fn devices(&self) -> Arc<DeviceHealths> {
+    pub fn devices(&self) -> Arc<DeviceReports> {
         self.devices.clone()
     }
 
@@ -284,7 +286,10 @@ impl Management for Manager {
             let snapshot = self.look().await?;
             let found = snapshot.disks.iter().find(|known| known.id == disk);
             let path = found.ok_or_else(|| no_such("disk", &disk.to_string()))?.path.clone();
-            let located = tokio::task::spawn_blocking(move || machine::locate::locate(&path, on));
+            let located = tokio::task::spawn_blocking(move || {
+                let LocatedDevice { device, serial, slot, led, message } = locate(&path, on);
+                LocatedDisk { path, device, serial, slot, led, message }
+            });
             located.await.map_err(|_| ApiError::new(ErrorKind::Internal, "the search was interrupted"))
         })
     }
@@ -304,7 +309,7 @@ impl Management for Manager {
 
     fn erase_disk(&self, request: EraseDisk) -> Answer<'_, ErasedDisk> {
         Box::pin(async move {
-            let path = absolute(&request.path)?;
+            let path = absolute(&request.path).map_err(refused_place)?;
             let path = self.demand_places(vec![(path, false)], Role::Administrator).await?.swap_remove(0);
             let is_confirmed = request.confirm.as_deref() == Some(request.path.as_str());
             let held = self.call(|reply| DiskCommand::Erase { path, is_confirmed, reply }).await?;
@@ -360,12 +365,12 @@ impl Management for Manager {
             if let Some(name) = &request.rename {
                 check_name(NameRule::POOL, name)?;
             }
-            let named = absolute_all(&request.disks)?;
+            let named = absolute_all(&request.disks).map_err(refused_place)?;
             let there = named.into_iter().map(|path| (path, false)).collect();
             let named = self.demand_places(there, Role::Administrator).await?;
             let search = match (request.search.is_empty(), named.is_empty()) {
                 (true, true) => self.in_effect.get(|config| config.disks.search.clone()),
-                _ => absolute_all(&request.search)?,
+                _ => absolute_all(&request.search).map_err(refused_place)?,
             };
             let _importing = self.moving.lock().await;
             let import = self.read(move |book| Import::read(book, &request, &named, &search)).await?;

@@ -1,7 +1,6 @@
 //! `cenote share`, `cenote user`, `cenote group`, `cenote acl`.
 
 use crate::args;
-use crate::client::{Client, Failure, escaped};
 use crate::jobs::{fail_if_one_failed, wait, watch};
 use crate::output::{Align, Column, confirm, json, pairs, say, show_utc, table, word};
 use crate::printable::{eprintln, println};
@@ -10,6 +9,7 @@ use api::requests::{
     AclChanged, AclEntry, AclView, AddGroup, AddUser, Below, CreateShare, Grant, GroupView, Inheritance,
     SetAcl, SetGroup, SetUser, ShareOptions, ShareView, UserView,
 };
+use api_client::{Client, Failure, escaped};
 use records::accounts::generated_password;
 use records::shares::{ShareAccess, ShareDurability};
 use serde::Serialize;

@@ -1,12 +1,12 @@
 //! `cenote alert`, `cenote session`, `cenote file`, `cenote health`, `cenote perf`.
 
 use crate::args;
-use crate::client::{Client, Failure, escaped};
 use crate::output::{Align, Column, health as colored, json, json_line, say, table};
 use crate::printable::println;
 use api::model::{ClusterPerformance, Health, HealthReport, Session, SmbDirectCounters};
 use api::printed::{OperationSample, PerformanceSample};
 use api::requests::TestedReceiver;
+use api_client::{Client, Failure, escaped};
 use owo_colors::OwoColorize;
 use records::clock::unix_now_s;
 use std::time::Duration;

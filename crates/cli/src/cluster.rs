@@ -1,13 +1,13 @@
 //! `cenote cluster`, `cenote node`.
 
 use crate::args;
-use crate::client::{Client, Failure, escaped};
 use crate::output::{Align, Column, confirm, json, pairs, say, show_utc, table, word};
 use crate::printable::println;
 use api::cluster::{
     BusChannel, BusPeer, BusQueue, CheckOutcome, ClusterView, CreateCluster, JoinCluster, Joined, NewToken,
     NodeStatus, NodeView, PreflightCheck, TestCluster,
 };
+use api_client::{Client, Failure, escaped};
 use owo_colors::OwoColorize;
 use std::time::Duration;
 use types::size::show_size;

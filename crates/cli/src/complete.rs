@@ -3,9 +3,9 @@
 //! Promises: a server that is away or slow is waited for [`TIME_LIMIT`] at most, and nothing is printed about it.
 
 use super::args::{Cli, Global};
-use super::client::{Client, Failure};
 use api::model::{Disk, Job, OpenFile, Pool, Session, Volume};
 use api::requests::{GroupView, ShareView, TokenView, UserView};
+use api_client::{Client, Failure};
 use clap::{Command, CommandFactory, FromArgMatches};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::Shells;
@@ -118,7 +118,7 @@ fn global() -> Global {
 
 /// Names, and a few words about each.
 fn names(kind: Kind) -> Result<Vec<(String, String)>, Failure> {
-    let client = Client::find_within(&global(), TIME_LIMIT)?;
+    let client = Client::find_within(&global().access, TIME_LIMIT)?;
     let users = || -> Result<Vec<(String, String)>, Failure> {
         let users: Vec<UserView> = client.get("/users")?;
         Ok(users.into_iter().map(|user| (user.name, user.full_name)).collect())

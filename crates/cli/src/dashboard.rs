@@ -4,10 +4,10 @@
 //! which everybody on the machine could see.
 
 use crate::args;
-use crate::client::{Client, Failure};
 use crate::output::{json, say};
 use api::model::HealthReport;
 use api::printed::DashboardLink;
+use api_client::{Client, Failure};
 use std::env;
 use std::fs::OpenOptions;
 use std::io::{self, IsTerminal, Write};

@@ -1,9 +1,9 @@
 //! `cenote disk inspect`: reads a disk directly, without a server, and changes nothing.
 
-use crate::client::Failure;
 use crate::output::json;
 use crate::printable::println;
 use api::printed::DiskInspection;
+use api_client::Failure;
 use disk::partition::TableState;
 use disk::{FileDiskOptions, StandaloneDisk};
 use std::path::Path;

@@ -5,12 +5,12 @@
 //! message that nobody knows its end.
 
 use crate::args;
-use crate::client::{Client, Failure};
 use crate::output::{Align, Column, json, say, table, word};
 use crate::printable::{eprintln, printable, println};
 use crate::progress::{fit, fit_words};
 use api::ErrorKind;
 use api::model::{Job, JobKind, JobState};
+use api_client::{Client, Failure};
 use indicatif::{MultiProgress, ProgressBar};
 use records::clock::unix_now_s;
 use std::collections::{BTreeMap, BTreeSet};
@@ -271,7 +271,7 @@ fn outcome(job: &Job) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Global;
+    use api_client::Access;
     use std::io::{Read, Write};
     use std::net::TcpListener;
 
@@ -299,15 +299,14 @@ mod tests {
                 stream.write_all(format!("{head}{body}").as_bytes()).expect("is read");
             }
         });
-        let global = Global {
-            json: false,
+        let access = Access {
             local: false,
             data: None,
             api: Some(address.to_string()),
             ca_file: None,
             token_file: Some(token_file),
         };
-        let client = Client::find_within(&global, Duration::from_secs(60)).expect("a client");
+        let client = Client::find_within(&access, Duration::from_secs(60)).expect("a client");
         let mut watch = Watch { patience: Duration::ZERO, ..Watch::new(&client, Some(2_000_001)) };
         loop {
             let jobs = watch.look()?;

@@ -8,15 +8,11 @@
 mod accounts;
 mod activity;
 pub mod args;
-mod client;
 mod cluster;
 mod complete;
 mod dashboard;
-mod data_files;
-mod failure;
 mod inspect;
 mod jobs;
-mod listener;
 mod man;
 pub mod output;
 mod plan;
@@ -29,11 +25,9 @@ mod smb;
 mod storage;
 mod tokens;
 
+use api_client::{Client, Failure};
 use args::{Cli, Command, Global, Own};
 use clap::Parser;
-pub use client::{Client, Failure};
-pub use data_files::{data_directory, near_directory};
-pub use plan::plan_of_words;
 use std::process::ExitCode;
 pub use storage::show_import;
 
@@ -73,7 +67,7 @@ pub fn main(priority: &str, own: impl FnOnce(Own, &Global) -> Result<(), Failure
 
 /// Runs a command that asks a server.
 fn run(command: Command, global: &Global) -> Result<(), Failure> {
-    let client = || Client::find(global);
+    let client = || Client::find(&global.access);
     match command {
         // The caller has carried it out.
         Command::Own(_) => Ok(()),

@@ -3,7 +3,7 @@
 //! Promises: the examples parse, and each command has one; tests hold both.
 
 use super::args::Cli;
-use super::client::Failure;
+use api_client::Failure;
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};

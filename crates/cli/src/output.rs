@@ -2,10 +2,10 @@
 //!
 //! Promises: JSON has a schema in the API's document. Never decides what is shown.
 
-use crate::client::Failure;
 use crate::printable::{eprint, eprintln, escaped_json, printable_cell, println};
 use api::model::Health;
 use api::printed::Message;
+use api_client::Failure;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use owo_colors::OwoColorize;
 use serde::Serialize;

@@ -1,11 +1,11 @@
 //! `cenote quota`.
 
 use crate::args;
-use crate::client::{Client, Failure, escaped};
 use crate::output::{Align, Column, json, pairs, say, table, word};
 use crate::printable::println;
 use api::model::{QuotaReport, QuotaView};
 use api::requests::{QuotaBounds, SetQuotas};
+use api_client::{Client, Failure, escaped};
 use args::QuotaSet;
 use types::size::{Bound, show_size};
 

@@ -3,11 +3,11 @@
 use crate::accounts::Asked;
 use crate::activity::at_its_server;
 use crate::args;
-use crate::client::{Client, Failure};
 use crate::output::{Align, Column, json, pairs, table};
 use crate::printable::println;
 use api::model::{CounterKind, Rdma, RdmaConnection, RdmaTrace};
 use api::printed::{RdmaCounterSets, RdmaPing};
+use api_client::{Client, Failure};
 use owo_colors::OwoColorize;
 use smb_client::{Credentials, NtHash, bandwidth, ping};
 use std::net::SocketAddr;

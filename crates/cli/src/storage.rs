@@ -1,7 +1,6 @@
 //! `cenote disk`, `cenote pool`, `cenote volume`.
 
 use crate::args;
-use crate::client::{Client, Failure, escaped};
 use crate::jobs::{job_of, json_of_ended, wait, watch};
 use crate::output::{Align, Column, confirm, health, json, pairs, say, table, word};
 use crate::printable::{eprintln, print, println};
@@ -13,6 +12,7 @@ use api::requests::{
     ForgetPromises, ForgottenPromises, ImportPool, ImportedPool, LocateDisk, LocatedDisk, Replaced, SetPool,
     SetVolume, Started,
 };
+use api_client::{Client, Failure, escaped};
 use std::path::{Path, PathBuf};
 use types::size::show_size;
 use types::{DiskId, PoolId};

@@ -1,11 +1,11 @@
 //! `cenote token`.
 
 use crate::args;
-use crate::client::{Client, Failure, escaped};
 use crate::output::{Align, Column, json, say, show_utc, table};
 use crate::printable::{eprintln, println};
 use api::Role;
 use api::requests::{CreateToken, CreatedToken, TokenView};
+use api_client::{Client, Failure, escaped};
 
 pub fn token(client: &Client, as_json: bool, command: args::Token) -> Result<(), Failure> {
     match command {

@@ -29,8 +29,6 @@ mod rates;
 mod repairs;
 mod routes;
 mod sampler;
-#[cfg(test)]
-mod shown_commands;
 mod slow;
 mod stored;
 mod streams;

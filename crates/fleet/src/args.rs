@@ -2,8 +2,8 @@
 
 use crate::state::{Accelerator, Transport};
 use crate::workload::{Changes, Pattern, Times};
+use api_client::Resiliency;
 use clap::{Args, Parser, Subcommand};
-use cli::args::Resiliency;
 use std::path::PathBuf;
 use types::size::parse_size;
 

@@ -104,7 +104,7 @@ fn nodes_of(servers: &Servers) -> Result<(Vec<Node>, bool), Failure> {
         let data = servers.data.clone().or_else(|| std::env::var_os("CENOTE_DATA").map(PathBuf::from));
         let data = match data {
             Some(data) => data,
-            None => cli::near_directory().map_err(|failure| failure.message)?,
+            None => api_client::near_directory().map_err(|failure| failure.message)?,
         };
         nodes::discover(&ApiAccess::Data(data))?
     } else {

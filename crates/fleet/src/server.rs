@@ -11,8 +11,7 @@ use api::requests::{
 };
 use api::seconds::LastSecond;
 use api::{ErrorKind, model};
-use cli::args::Global;
-use cli::{Client, Failure};
+use api_client::{Access, Client, Failure};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -35,16 +34,16 @@ impl Server {
     /// # Errors
     /// There is no address or token.
     pub fn connect(access: &ApiAccess) -> Result<Self, String> {
-        let global = match access {
-            ApiAccess::Data(data) => Global { data: Some(data.clone()), ..Global::default() },
-            ApiAccess::Address { address, token_file, ca_file } => Global {
+        let access = match access {
+            ApiAccess::Data(data) => Access { data: Some(data.clone()), ..Access::default() },
+            ApiAccess::Address { address, token_file, ca_file } => Access {
                 api: Some(address.clone()),
                 token_file: token_file.clone(),
                 ca_file: ca_file.clone(),
-                ..Global::default()
+                ..Access::default()
             },
         };
-        Client::find_within(&global, TIME_LIMIT).map(Self).map_err(told)
+        Client::find_within(&access, TIME_LIMIT).map(Self).map_err(told)
     }
 
     /// # Errors

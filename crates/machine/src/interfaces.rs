@@ -6,7 +6,6 @@
 //! the server listens on it; a speed only from a link that has one; RSS only if a device has several
 //! receive queues; RDMA only if an SMB Direct listener is there. Never changes an interface.
 
-use smb::wire::{InterfaceCapabilities, NetworkInterface};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -112,6 +111,21 @@ struct Link {
     bridge: bool,
 }
 
+/// An interface that clients learn of, with one of its addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListedInterface {
+    /// Index of the interface in the kernel.
+    pub index: u32,
+    /// The device has several receive queues.
+    pub has_rss: bool,
+    /// SMB Direct is reached at the address.
+    pub has_rdma: bool,
+    /// Speed of the link, or the least that clients are shown.
+    pub link_bits_per_s: u64,
+    /// IPv4 or IPv6 address on which the server listens.
+    pub address: IpAddr,
+}
+
 /// The source of interfaces, and the rules for those that clients may learn.
 #[derive(Debug, Clone)]
 pub struct Interfaces {
@@ -126,7 +140,7 @@ pub struct Interfaces {
 
 impl Interfaces {
     /// Reads the interfaces that clients learn now; none if the system does not report them.
-    pub fn read(&self) -> Vec<NetworkInterface> {
+    pub fn read(&self) -> Vec<ListedInterface> {
         match sys::interface_addresses() {
             Ok(addresses) => self.told(&addresses),
             Err(error) => {
@@ -137,8 +151,8 @@ impl Interfaces {
     }
 
     /// Returns the interfaces of these addresses for clients.
-    fn told(&self, addresses: &[InterfaceAddress]) -> Vec<NetworkInterface> {
-        let mut told: Vec<NetworkInterface> = Vec::new();
+    fn told(&self, addresses: &[InterfaceAddress]) -> Vec<ListedInterface> {
+        let mut told: Vec<ListedInterface> = Vec::new();
         for one in addresses {
             if !one.running || is_link_local(one.address) || !listens(&self.smb, one.address) {
                 continue;
@@ -155,13 +169,11 @@ impl Interfaces {
                 continue;
             }
             let configured = rule.and_then(|rule| rule.speed_mbps).map(|mbps| mbps * 1_000_000);
-            let mut capabilities = InterfaceCapabilities::empty();
-            capabilities.set(InterfaceCapabilities::RSS, link.receive_queues > 1);
-            capabilities.set(InterfaceCapabilities::RDMA, listens(&self.rdma, one.address));
-            told.push(NetworkInterface {
+            told.push(ListedInterface {
                 index: one.index,
-                capabilities,
-                link_speed: configured.or(link.speed_bits_per_second).unwrap_or(SPEED_UNKNOWN),
+                has_rss: link.receive_queues > 1,
+                has_rdma: listens(&self.rdma, one.address),
+                link_bits_per_s: configured.or(link.speed_bits_per_second).unwrap_or(SPEED_UNKNOWN),
                 address: one.address,
             });
         }

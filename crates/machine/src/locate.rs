@@ -3,7 +3,6 @@
 //! Promises: reads sysfs, and writes only the `locate` attribute of an enclosure's slot, or has root's helper write it. Never opens the
 //! disk.
 
-use api::requests::LocatedDisk;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -18,20 +17,29 @@ const HELPER_PATIENCE: Duration = Duration::from_secs(5);
 /// The helper's longest answer is a line.
 const HELPER_ANSWER_BYTES_MAX: u64 = 512;
 
+/// How to find the device of a disk in its enclosure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocatedDevice {
+    /// The device behind the disk's path, if it is one.
+    pub device: Option<String>,
+    /// Serial number of the device, if it reports one.
+    pub serial: Option<String>,
+    /// Enclosure and slot, as the kernel names them.
+    pub slot: Option<String>,
+    /// Whether its LED was switched.
+    pub led: bool,
+    /// Why not, if it was not.
+    pub message: String,
+}
+
 /// Switches the LED if there is one, and returns the known facts of the disk.
-pub fn locate(path: &str, on: bool) -> LocatedDisk {
+pub fn locate(path: &str, on: bool) -> LocatedDevice {
     locate_in(Path::new(BLOCK), Path::new(HELPER), path, on)
 }
 
-fn locate_in(block: &Path, helper: &Path, path: &str, on: bool) -> LocatedDisk {
-    let mut found = LocatedDisk {
-        path: path.to_owned(),
-        device: None,
-        serial: None,
-        slot: None,
-        led: false,
-        message: String::new(),
-    };
+fn locate_in(block: &Path, helper: &Path, path: &str, on: bool) -> LocatedDevice {
+    let mut found =
+        LocatedDevice { device: None, serial: None, slot: None, led: false, message: String::new() };
     let real = Path::new(path).canonicalize().unwrap_or_else(|_| PathBuf::from(path));
     let name = real.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     // A partition's slot is its disk's.

@@ -8,11 +8,11 @@
 //! the file. A file's path that passed has no links, so that it leads to the same file when it is
 //! opened. Blocks: asks file systems.
 
-use api::{ApiError, ErrorKind, Role, is_unseen};
 use rustix::process::{getegid, geteuid};
 use std::fs::{DirBuilder, Metadata};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
+use types::is_unseen;
 
 /// Folder of the data directory in which `quickstart` keeps its disks.
 const OWN_DISKS: &str = "disks";
@@ -24,6 +24,42 @@ const SYSTEM_SPOOL: &str = "/var/spool";
 /// Linux' limit (PATH_MAX, with the zero at its end).
 const PATH_BYTES_MAX: usize = 4095;
 const SHARED_MEMORY: &str = "/dev/shm";
+
+/// Kinds of refused places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlaceErrorKind {
+    /// Nothing is there.
+    Missing,
+    /// A caller who may choose any directory may use it.
+    NotNamed,
+    /// Nobody may use it.
+    Unfit,
+}
+
+/// Why a path leads to no place for a disk.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct PlaceError {
+    /// Kind of the refusal.
+    pub kind: PlaceErrorKind,
+    /// The path, and what is wrong with it.
+    pub message: String,
+}
+
+impl PlaceError {
+    fn new(kind: PlaceErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+}
+
+/// Directories whose files a caller may use for disks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Directories {
+    /// Those that the configuration names.
+    Named,
+    /// All that are fit, unless the configuration names some.
+    Any,
+}
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
@@ -37,20 +73,20 @@ pub struct DiskPlaces {
 }
 
 impl DiskPlaces {
-    /// Refuses a path at which `role` may use no disk. `is_new`: the server would make the file. Returns the path to use: a file's without links, a
-    /// device's as it is given.
+    /// Refuses a path at which a caller may use no disk. `is_new`: the server would make the file; `allowed`: the caller's directories.
+    /// Returns the path to use: a file's without links, a device's as it is given.
     ///
     /// # Errors
-    /// `Forbidden` if an administrator may; else why nobody may.
-    pub fn check(&self, path: &Path, is_new: bool, role: Role) -> Result<PathBuf, ApiError> {
+    /// `NotNamed` if a caller with any directory may use it; else why nobody may.
+    pub fn check(&self, path: &Path, is_new: bool, allowed: Directories) -> Result<PathBuf, PlaceError> {
         let shown = path.display();
-        let invalid = |why: String| Err(ApiError::new(ErrorKind::Invalid, why));
+        let invalid = |why: String| Err(PlaceError::new(PlaceErrorKind::Unfit, why));
         let found = match std::fs::metadata(path) {
             Ok(found) => Some(found),
             Err(error) if is_new && error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => {
-                return Err(ApiError::new(
-                    ErrorKind::NotFound,
+                return Err(PlaceError::new(
+                    PlaceErrorKind::Missing,
                     format!("there is no disk at {shown}: {error}"),
                 ));
             }
@@ -74,16 +110,16 @@ impl DiskPlaces {
                 }
             },
         };
-        self.check_file(&real, role)?;
+        self.check_file(&real, allowed)?;
         Ok(real)
     }
 
     /// Returns the path by which to use a disk that a search found, or why none may be there.
     ///
     /// # Errors
-    /// As [`DiskPlaces::check`], for an administrator.
+    /// As [`DiskPlaces::check`], for any directory.
     pub fn check_found(&self, path: &Path) -> Result<PathBuf, String> {
-        self.check(path, false, Role::Administrator).map_err(|why| why.message)
+        self.check(path, false, Directories::Any).map_err(|why| why.message)
     }
 
     /// The directory in which a file is to be made; the data directory's own for disks comes with its first one.
@@ -95,9 +131,9 @@ impl DiskPlaces {
     }
 
     /// `real`: without links.
-    fn check_file(&self, real: &Path, role: Role) -> Result<(), ApiError> {
+    fn check_file(&self, real: &Path, allowed: Directories) -> Result<(), PlaceError> {
         let shown = real.display();
-        let invalid = |why: String| Err(ApiError::new(ErrorKind::Invalid, why));
+        let invalid = |why: String| Err(PlaceError::new(PlaceErrorKind::Unfit, why));
         if self.is_own(real) {
             return invalid(format!(
                 "{shown} is among the server's own files, which no disk lies between: name another directory"
@@ -106,12 +142,11 @@ impl DiskPlaces {
         let named = self.directories.iter().filter_map(|named| named.canonicalize().ok());
         let named = named.into_iter().find(|named| real.starts_with(named));
         let is_named = named.is_some();
-        if !is_named && role < Role::Administrator {
-            return Err(ApiError::new(
-                ErrorKind::Forbidden,
+        if !is_named && allowed == Directories::Named {
+            return Err(PlaceError::new(
+                PlaceErrorKind::NotNamed,
                 format!(
-                    "{shown} is a file, not a device, and its directory is not named in disks.directories: this needs the role {}",
-                    Role::Administrator
+                    "{shown} is a file, not a device, and its directory is not named in disks.directories"
                 ),
             ));
         }
@@ -146,9 +181,9 @@ fn is_of_system(real: &Path) -> bool {
 }
 
 /// Refuses a file that strangers can write, and one below `top` that they can exchange. `real`: without links; the file may not be there yet.
-fn demand_own(real: &Path, top: Option<&Path>) -> Result<(), ApiError> {
+fn demand_own(real: &Path, top: Option<&Path>) -> Result<(), PlaceError> {
     let shown = real.display();
-    let invalid = |why: String| Err(ApiError::new(ErrorKind::Invalid, why));
+    let invalid = |why: String| Err(PlaceError::new(PlaceErrorKind::Unfit, why));
     if let Ok(file) = std::fs::symlink_metadata(real) {
         if file.nlink() > 1 {
             return invalid(format!(
@@ -166,7 +201,10 @@ fn demand_own(real: &Path, top: Option<&Path>) -> Result<(), ApiError> {
         real.ancestors().skip(1).take_while(|directory| top.is_some_and(|top| directory.starts_with(top)));
     for directory in ways {
         let found = std::fs::symlink_metadata(directory).map_err(|error| {
-            ApiError::new(ErrorKind::Invalid, format!("{} cannot be looked at: {error}", directory.display()))
+            PlaceError::new(
+                PlaceErrorKind::Unfit,
+                format!("{} cannot be looked at: {error}", directory.display()),
+            )
         })?;
         if let Some(who) = foreign_writers(directory, &found) {
             return invalid(format!(
@@ -203,20 +241,20 @@ fn foreign_writers(path: &Path, found: &Metadata) -> Option<String> {
 ///
 /// # Errors
 /// It does not begin at the root, holds `..` or characters that nobody sees, or is longer than any.
-pub fn absolute(text: &str) -> Result<PathBuf, ApiError> {
+pub fn absolute(text: &str) -> Result<PathBuf, PlaceError> {
     if text.len() > PATH_BYTES_MAX {
         let message = format!("a path has at most {PATH_BYTES_MAX} bytes, and this one {}", text.len());
-        return Err(ApiError::new(ErrorKind::Invalid, message));
+        return Err(PlaceError::new(PlaceErrorKind::Unfit, message));
     }
     if text.contains(is_unseen) {
         let message = format!("the path {text:?} holds characters that cannot be seen: rename the file");
-        return Err(ApiError::new(ErrorKind::Invalid, message));
+        return Err(PlaceError::new(PlaceErrorKind::Unfit, message));
     }
     let path = PathBuf::from(text);
     let whole = path.is_absolute() && !path.components().any(|part| part == Component::ParentDir);
     whole.then_some(path).ok_or_else(|| {
         let message = format!("'{text}' is not an absolute path without ..: give the whole path");
-        ApiError::new(ErrorKind::Invalid, message)
+        PlaceError::new(PlaceErrorKind::Unfit, message)
     })
 }
 
@@ -224,7 +262,7 @@ pub fn absolute(text: &str) -> Result<PathBuf, ApiError> {
 ///
 /// # Errors
 /// Errors of [`absolute`].
-pub fn absolute_all(given: &[String]) -> Result<Vec<PathBuf>, ApiError> {
+pub fn absolute_all(given: &[String]) -> Result<Vec<PathBuf>, PlaceError> {
     given.iter().map(|text| absolute(text)).collect()
 }
 
@@ -270,15 +308,15 @@ mod tests {
             self.root.path().join(name)
         }
 
-        fn refusal(&self, path: &Path, role: Role) -> Option<ErrorKind> {
-            self.places.check(path, true, role).err().map(|error| error.kind)
+        fn refusal(&self, path: &Path, allowed: Directories) -> Option<PlaceErrorKind> {
+            self.places.check(path, true, allowed).err().map(|error| error.kind)
         }
     }
 
     #[test]
     fn a_path_that_shows_something_else_than_it_holds_is_refused() {
         for text in ["/srv/a\nhealth: healthy", "/srv/\u{1b}[31ma", "/srv/a\u{202E}b"] {
-            assert_eq!(absolute(text).unwrap_err().kind, ErrorKind::Invalid, "{text:?}");
+            assert_eq!(absolute(text).unwrap_err().kind, PlaceErrorKind::Unfit, "{text:?}");
         }
         assert_eq!(absolute("/srv/größe 1").unwrap(), Path::new("/srv/größe 1"));
     }
@@ -297,11 +335,11 @@ mod tests {
             "srv/link/x",
             "srv/file",
         ] {
-            let refused = bench.refusal(&bench.at(name), Role::Administrator);
-            assert_eq!(refused, Some(ErrorKind::Invalid), "{name}");
+            let refused = bench.refusal(&bench.at(name), Directories::Any);
+            assert_eq!(refused, Some(PlaceErrorKind::Unfit), "{name}");
         }
-        assert_eq!(bench.refusal(&bench.at("data/disks/disk-1.img"), Role::Administrator), None);
-        assert_eq!(bench.refusal(&bench.at("srv/disk"), Role::Administrator), None);
+        assert_eq!(bench.refusal(&bench.at("data/disks/disk-1.img"), Directories::Any), None);
+        assert_eq!(bench.refusal(&bench.at("srv/disk"), Directories::Any), None);
     }
 
     #[test]
@@ -309,14 +347,14 @@ mod tests {
         let mut bench = Bench::new();
         for path in ["/etc/evil", "/usr/evil", "/dev/evil", "/proc/evil", "/dev/null", "/etc"] {
             assert_eq!(
-                bench.refusal(Path::new(path), Role::Administrator),
-                Some(ErrorKind::Invalid),
+                bench.refusal(Path::new(path), Directories::Any),
+                Some(PlaceErrorKind::Unfit),
                 "{path}"
             );
         }
         fs::write(bench.at("srv/tls.key"), "").unwrap();
         bench.places.taken.push(bench.at("srv/tls.key"));
-        assert_eq!(bench.refusal(&bench.at("srv/tls.key"), Role::Administrator), Some(ErrorKind::Invalid));
+        assert_eq!(bench.refusal(&bench.at("srv/tls.key"), Directories::Any), Some(PlaceErrorKind::Unfit));
     }
 
     #[test]
@@ -325,11 +363,11 @@ mod tests {
         let directory = bench.at("srv");
         for mode in [0o777, 0o1777] {
             fs::set_permissions(&directory, fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(bench.refusal(&bench.at("srv/x"), Role::Administrator), Some(ErrorKind::Invalid));
+            assert_eq!(bench.refusal(&bench.at("srv/x"), Directories::Any), Some(PlaceErrorKind::Unfit));
         }
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
-        assert_eq!(bench.refusal(&bench.at("srv/x"), Role::Administrator), None);
-        assert_eq!(bench.refusal(&bench.at("none/x"), Role::Administrator), Some(ErrorKind::Invalid));
+        assert_eq!(bench.refusal(&bench.at("srv/x"), Directories::Any), None);
+        assert_eq!(bench.refusal(&bench.at("none/x"), Directories::Any), Some(PlaceErrorKind::Unfit));
     }
 
     #[test]
@@ -340,7 +378,7 @@ mod tests {
             fs::set_permissions(bench.at(name), fs::Permissions::from_mode(mode)).unwrap();
         };
         let is_refused =
-            |name: &str| bench.refusal(&bench.at(name), Role::Operator) == Some(ErrorKind::Invalid);
+            |name: &str| bench.refusal(&bench.at(name), Directories::Named) == Some(PlaceErrorKind::Unfit);
         fs::create_dir(bench.at("srv/open")).unwrap();
         fs::create_dir(bench.at("srv/open/own")).unwrap();
         fs::write(bench.at("srv/open/own/disk"), "").unwrap();
@@ -362,7 +400,7 @@ mod tests {
         let bench = Bench::new();
         fs::create_dir(bench.at("srv/there")).unwrap();
         symlink(bench.at("srv/there"), bench.at("link")).unwrap();
-        let used = bench.places.check(&bench.at("link/disk"), true, Role::Administrator).unwrap();
+        let used = bench.places.check(&bench.at("link/disk"), true, Directories::Any).unwrap();
         assert_eq!(used, bench.at("srv/there").canonicalize().unwrap().join("disk"));
     }
 
@@ -371,15 +409,23 @@ mod tests {
         let mut bench = Bench::new();
         fs::write(bench.at("srv/there"), "").unwrap();
         for name in ["srv/new", "srv/there"] {
-            assert_eq!(bench.refusal(&bench.at(name), Role::Operator), Some(ErrorKind::Forbidden), "{name}");
+            assert_eq!(
+                bench.refusal(&bench.at(name), Directories::Named),
+                Some(PlaceErrorKind::NotNamed),
+                "{name}"
+            );
         }
         bench.places.directories.push(bench.at("srv"));
-        assert_eq!(bench.refusal(&bench.at("srv/new"), Role::Operator), None);
-        assert_eq!(bench.refusal(&bench.at("x"), Role::Operator), Some(ErrorKind::Forbidden));
-        assert_eq!(bench.refusal(&bench.at("x"), Role::Administrator), Some(ErrorKind::Invalid));
+        assert_eq!(bench.refusal(&bench.at("srv/new"), Directories::Named), None);
+        assert_eq!(bench.refusal(&bench.at("x"), Directories::Named), Some(PlaceErrorKind::NotNamed));
+        assert_eq!(bench.refusal(&bench.at("x"), Directories::Any), Some(PlaceErrorKind::Unfit));
         let own = bench.at("data/x");
         bench.places.directories.push(bench.at("data"));
-        assert_eq!(bench.refusal(&own, Role::Operator), Some(ErrorKind::Invalid), "it stays the server's");
+        assert_eq!(
+            bench.refusal(&own, Directories::Named),
+            Some(PlaceErrorKind::Unfit),
+            "it stays the server's"
+        );
     }
 
     #[test]

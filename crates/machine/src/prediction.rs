@@ -1,9 +1,10 @@
 //! Devices that predict their failure.
 
-use api::model::{DeviceHealth, Disk, Health, HealthIssue};
+use crate::smart::DeviceReport;
+use types::{DiskId, Issue, Severity};
 
 /// The issue that a device predicts its failure, if it does.
-pub fn predicted_failure(disk: &Disk, device: &DeviceHealth, now_unix_s: u64) -> Option<HealthIssue> {
+pub fn predicted_failure(disk: DiskId, path: &str, device: &DeviceReport, now_unix_s: u64) -> Option<Issue> {
     let mut why = Vec::new();
     if device.passed == Some(false) {
         why.push("its own test says that it fails".to_owned());
@@ -19,58 +20,41 @@ pub fn predicted_failure(disk: &Disk, device: &DeviceHealth, now_unix_s: u64) ->
     if why.is_empty() {
         return None;
     }
-    Some(HealthIssue {
-        health: Health::Warning,
-        code: "disk_predicts_failure".to_owned(),
-        target: format!("disk {}", disk.id),
-        since_unix_s: now_unix_s,
-        server: None,
-        what: format!("{} predicts its failure: {}", disk.path, why.join(", ")),
+    Some(Issue {
+        severity: Severity::Warning,
+        code: "disk_predicts_failure",
+        target: format!("disk {disk}"),
+        since_unix_s: Some(now_unix_s),
+        what: format!("{path} predicts its failure: {}", why.join(", ")),
         meaning: "All data is served. Devices that say so fail more often, and some refuse writes soon."
             .to_owned(),
-        action: format!("Replace the disk: `cenote disk replace {} NEW`.", disk.id),
+        action: format!("Replace the disk: `cenote disk replace {disk} NEW`."),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::model::{DiskCounters, DiskStatus, DiskUsage};
-    use types::DiskId;
 
     #[test]
     fn only_a_device_that_predicts_its_failure_is_an_issue() {
-        let disk = Disk {
-            id: DiskId::from_bytes([7; 16]),
-            pool: None,
-            path: "/dev/sdq".into(),
-            fault_domain: String::new(),
-            health: Health::Healthy,
-            status: DiskStatus::Ok,
-            usage: DiskUsage::AutoSelect,
-            size_bytes: 1 << 33,
-            allocated_bytes: Some(0),
-            block_bytes: Some(512),
-            rotational: Some(false),
-            counters: Some(DiskCounters::default()),
-            server: None,
-            device_health: None,
-        };
-        let well = DeviceHealth {
+        let disk = DiskId::from_bytes([7; 16]);
+        let predicted = |device: &DeviceReport| predicted_failure(disk, "/dev/sdq", device, 7);
+        let well = DeviceReport {
             passed: Some(true),
             used_percent: Some(99),
             spare_percent: Some(11),
             spare_threshold_percent: Some(10),
-            ..DeviceHealth::default()
+            ..DeviceReport::default()
         };
-        assert!(predicted_failure(&disk, &DeviceHealth::default(), 7).is_none());
-        assert!(predicted_failure(&disk, &well, 7).is_none());
+        assert!(predicted(&DeviceReport::default()).is_none());
+        assert!(predicted(&well).is_none());
         for (failing, words) in [
-            (DeviceHealth { passed: Some(false), ..well }, "its own test"),
-            (DeviceHealth { used_percent: Some(100), ..well }, "100% of the writes"),
-            (DeviceHealth { spare_percent: Some(10), ..well }, "10% of its spare"),
+            (DeviceReport { passed: Some(false), ..well }, "its own test"),
+            (DeviceReport { used_percent: Some(100), ..well }, "100% of the writes"),
+            (DeviceReport { spare_percent: Some(10), ..well }, "10% of its spare"),
         ] {
-            let issue = predicted_failure(&disk, &failing, 7).expect(words);
+            let issue = predicted(&failing).expect(words);
             assert!(issue.what.contains(words), "{}", issue.what);
         }
     }

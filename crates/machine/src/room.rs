@@ -3,13 +3,13 @@
 //!
 //! Promises: a check delays nothing, however slow the file system is.
 
-use api::model::{Health, HealthIssue};
 use rustix::fs::statvfs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use types::size::show_size;
+use types::{Issue, Severity};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// etcd allocates 64 MB in advance for each file of its log, and ends if there is no space for it.
@@ -26,10 +26,10 @@ const ETCD: &str = "cluster/etcd";
 
 /// Findings of the last check.
 #[derive(Default)]
-pub struct DataRoom(Mutex<Vec<HealthIssue>>);
+pub struct DataRoom(Mutex<Vec<Issue>>);
 
 impl DataRoom {
-    pub fn issues(&self) -> Vec<HealthIssue> {
+    pub fn issues(&self) -> Vec<Issue> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -92,20 +92,20 @@ impl Place {
     }
 
     /// Judges the free space. An issue that was `told` stays until there is a quarter more than its limit.
-    fn health(&self, told: Option<Health>) -> Option<Health> {
-        let is_below = |bytes: u64, level: Health| {
+    fn severity(&self, told: Option<Severity>) -> Option<Severity> {
+        let is_below = |bytes: u64, level: Severity| {
             let limit = if told >= Some(level) { bytes + bytes / 4 } else { bytes };
             self.room.available_bytes < limit
         };
         let needed = self.needed_bytes();
-        if self.room.lacks_inodes || is_below(needed, Health::Unhealthy) {
-            return Some(Health::Unhealthy);
+        if self.room.lacks_inodes || is_below(needed, Severity::Unhealthy) {
+            return Some(Severity::Unhealthy);
         }
-        is_below(SHORT * needed, Health::Warning).then_some(Health::Warning)
+        is_below(SHORT * needed, Severity::Warning).then_some(Severity::Warning)
     }
 
-    fn issue(&self, told: Option<&HealthIssue>, now_unix_s: u64) -> Option<HealthIssue> {
-        let health = self.health(told.map(|issue| issue.health))?;
+    fn issue(&self, told: Option<&Issue>, now_unix_s: u64) -> Option<Issue> {
+        let severity = self.severity(told.map(|issue| issue.severity))?;
         let path = self.room.path.display();
         let left = match self.room.lacks_inodes {
             true => "has no inode left for another file".to_owned(),
@@ -121,11 +121,11 @@ impl Place {
             true => " etcd stops on this server when the file system is full; then fewer servers may fail.",
             false => "",
         };
-        Some(HealthIssue {
-            health,
-            code: "data_directory_full".to_owned(),
+        Some(Issue {
+            severity,
+            code: "data_directory_full",
             target: path.to_string(),
-            since_unix_s: told.map_or(now_unix_s, |issue| issue.since_unix_s),
+            since_unix_s: told.map_or(Some(now_unix_s), |issue| issue.since_unix_s),
             what: format!("the file system that {path} lies on {left}"),
             meaning: format!(
                 "Without room the server cannot record anything: taking a failed disk out of its volumes waits (and writes to them), changes of \
@@ -136,7 +136,6 @@ impl Place {
                 "Make room there, or let the file system grow: `du -xhd1 {path}` shows how much of it is the server's own. Nothing has to be \
                  started anew afterwards."
             ),
-            server: None,
         })
     }
 }
@@ -175,16 +174,16 @@ mod tests {
     fn room_is_told_to_run_short_before_etcd_ends_and_a_small_file_system_is_not() {
         const GIB: u64 = 1 << 30;
         const MIB: u64 = 1 << 20;
-        let judged = |has_etcd, size, available| place(has_etcd, size, available).health(None);
+        let judged = |has_etcd, size, available| place(has_etcd, size, available).severity(None);
         assert_eq!(judged(true, GIB, 300 * MIB), None);
-        assert_eq!(judged(true, GIB, 200 * MIB), Some(Health::Warning));
-        assert_eq!(judged(true, GIB, 60 * MIB), Some(Health::Unhealthy));
+        assert_eq!(judged(true, GIB, 200 * MIB), Some(Severity::Warning));
+        assert_eq!(judged(true, GIB, 60 * MIB), Some(Severity::Unhealthy));
         assert_eq!(judged(false, GIB, 100 * MIB), None);
-        assert_eq!(judged(false, GIB, 0), Some(Health::Unhealthy));
+        assert_eq!(judged(false, GIB, 0), Some(Severity::Unhealthy));
         assert_eq!(judged(false, 6 * MIB, MIB), None);
         let mut no_inodes = place(false, GIB, GIB);
         no_inodes.room.lacks_inodes = true;
-        assert_eq!(no_inodes.health(None), Some(Health::Unhealthy));
+        assert_eq!(no_inodes.severity(None), Some(Severity::Unhealthy));
     }
 
     #[test]
@@ -193,11 +192,11 @@ mod tests {
         let room = DataRoom::default();
         let told = |available, now| {
             room.note(&[place(true, 1 << 30, available)], now);
-            room.issues().first().map(|issue| (issue.health, issue.since_unix_s))
+            room.issues().first().and_then(|issue| Some((issue.severity, issue.since_unix_s?)))
         };
-        assert_eq!(told(60 * MIB, 5), Some((Health::Unhealthy, 5)));
-        assert_eq!(told(70 * MIB, 6), Some((Health::Unhealthy, 5)));
-        assert_eq!(told(270 * MIB, 7), Some((Health::Warning, 5)));
+        assert_eq!(told(60 * MIB, 5), Some((Severity::Unhealthy, 5)));
+        assert_eq!(told(70 * MIB, 6), Some((Severity::Unhealthy, 5)));
+        assert_eq!(told(270 * MIB, 7), Some((Severity::Warning, 5)));
         assert_eq!(told(400 * MIB, 8), None);
         assert_eq!(told(270 * MIB, 9), None);
     }

@@ -5,8 +5,6 @@
 //! root ask and leave the answers in [`ANSWERS`]; a server that runs as root asks by itself. Promises:
 //! never on the data plane's thread; a device that does not answer delays only the next question to it.
 
-use api::Management;
-use api::model::DeviceHealth;
 use disk::partition;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,10 +27,27 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// A disk that is busy answers within a second or two.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// A device's own report; `None`: the device does not report it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DeviceReport {
+    /// The device's own verdict: `false` predicts that it fails.
+    pub passed: Option<bool>,
+    /// Share used of the writes that the device is made for; may exceed 100.
+    pub used_percent: Option<u32>,
+    /// Share left of the device's spare blocks.
+    pub spare_percent: Option<u32>,
+    /// Fewer spare blocks, and it predicts its failure.
+    pub spare_threshold_percent: Option<u32>,
+    /// In its whole life.
+    pub written_bytes: Option<u64>,
+    /// Blocks that the device could not read, in its whole life.
+    pub media_errors: Option<u64>,
+}
+
 #[derive(Debug, Default)]
 struct Inner {
     /// Health by the disk's path.
-    known: BTreeMap<String, DeviceHealth>,
+    known: BTreeMap<String, DeviceReport>,
     asked_at: BTreeMap<String, Instant>,
     /// Not answered yet.
     asking: BTreeSet<String>,
@@ -40,11 +55,11 @@ struct Inner {
 
 /// Health of all devices, for any thread.
 #[derive(Debug, Default)]
-pub struct DeviceHealths(Mutex<Inner>);
+pub struct DeviceReports(Mutex<Inner>);
 
-impl DeviceHealths {
+impl DeviceReports {
     /// Health of the device that the disk at this path is on.
-    pub fn of(&self, path: &str) -> Option<DeviceHealth> {
+    pub fn of(&self, path: &str) -> Option<DeviceReport> {
         self.lock().known.get(path).copied()
     }
 
@@ -66,7 +81,7 @@ impl DeviceHealths {
         due
     }
 
-    fn answered(&self, path: &str, health: Option<DeviceHealth>) {
+    fn answered(&self, path: &str, health: Option<DeviceReport>) {
         let mut inner = self.lock();
         inner.asking.remove(path);
         inner.asked_at.insert(path.to_owned(), Instant::now());
@@ -77,11 +92,14 @@ impl DeviceHealths {
     }
 }
 
-/// Asks the devices of all disks, at intervals, until the task is dropped.
-pub async fn watch(healths: Arc<DeviceHealths>, management: Arc<dyn Management>) {
+/// Asks the devices of all disks, at intervals, until the task is dropped. `paths` returns the paths of the disks, unless they are not known just now.
+pub async fn watch<F: Future<Output = Option<Vec<String>>>>(
+    healths: Arc<DeviceReports>,
+    paths: impl Fn() -> F,
+) {
     loop {
-        if let Ok(snapshot) = management.figures().await {
-            for path in healths.take_due(snapshot.disks.into_iter().map(|disk| disk.path)) {
+        if let Some(paths) = paths().await {
+            for path in healths.take_due(paths.into_iter()) {
                 let (give, answer) = oneshot::channel();
                 let (healths, asked) = (healths.clone(), path.clone());
                 // A thread of its own: it may hang as long as the device does, and nobody waits for it when the server ends.
@@ -100,7 +118,7 @@ pub async fn watch(healths: Arc<DeviceHealths>, management: Arc<dyn Management>)
 }
 
 /// `None`: a file, or a device without a report.
-fn ask(path: &Path) -> Option<DeviceHealth> {
+fn ask(path: &Path) -> Option<DeviceReport> {
     let device = match partition::whole_device_of(path) {
         Some(whole) => whole,
         None if partition::is_whole_device(path) => path.canonicalize().ok()?,
@@ -148,14 +166,14 @@ fn smartctl(program: &Path, device: &Path, patience: Duration) -> Option<Vec<u8>
 }
 
 /// Reads the output of `smartctl --json`, as far as it is the same for all makers.
-fn parse(answer: &Value) -> Option<DeviceHealth> {
+fn parse(answer: &Value) -> Option<DeviceReport> {
     let number = |pointer: &str| answer.pointer(pointer).and_then(Value::as_u64);
     let percent = |pointer: &str| number(pointer).and_then(|value| u32::try_from(value).ok());
     let nvme = "/nvme_smart_health_information_log";
     let nvme_number = |name: &str| number(&format!("{nvme}/{name}"));
     let nvme_percent = |name: &str| percent(&format!("{nvme}/{name}"));
     let block_bytes = number("/logical_block_size").unwrap_or(512);
-    let found = DeviceHealth {
+    let found = DeviceReport {
         passed: answer.pointer("/smart_status/passed").and_then(Value::as_bool),
         used_percent: nvme_percent("percentage_used")
             .or_else(|| percent("/endurance_used/current_percent"))
@@ -181,7 +199,7 @@ fn parse(answer: &Value) -> Option<DeviceHealth> {
             .or_else(|| ata_media_errors(answer))
             .or_else(|| number("/scsi_error_counter_log/read/total_uncorrected_errors")),
     };
-    (found != DeviceHealth::default()).then_some(found)
+    (found != DeviceReport::default()).then_some(found)
 }
 
 /// A value of the ATA device statistics log (ACS-4).
@@ -221,7 +239,7 @@ mod tests {
                 "data_units_written": 2_000_000, "media_errors": 4
             }
         });
-        let expected = DeviceHealth {
+        let expected = DeviceReport {
             passed: Some(true),
             used_percent: Some(3),
             spare_percent: Some(98),
@@ -243,12 +261,12 @@ mod tests {
                 { "number": 7, "table": [{ "name": "Percentage Used Endurance Indicator", "value": 12 }] }
             ] }
         });
-        let expected = DeviceHealth {
+        let expected = DeviceReport {
             passed: Some(false),
             used_percent: Some(12),
             written_bytes: Some(512_000),
             media_errors: Some(3),
-            ..DeviceHealth::default()
+            ..DeviceReport::default()
         };
         assert_eq!(parse(&ata), Some(expected));
         let scsi = serde_json::json!({
@@ -257,11 +275,11 @@ mod tests {
                 "read": { "total_uncorrected_errors": 7 }, "write": { "gigabytes_processed": "1.500" }
             }
         });
-        let expected = DeviceHealth {
+        let expected = DeviceReport {
             used_percent: Some(1),
             written_bytes: Some(1_500_000_000),
             media_errors: Some(7),
-            ..DeviceHealth::default()
+            ..DeviceReport::default()
         };
         assert_eq!(parse(&scsi), Some(expected));
     }
@@ -312,11 +330,11 @@ mod tests {
 
     #[test]
     fn a_device_is_asked_once_at_a_time_and_keeps_what_it_said_last() {
-        let healths = DeviceHealths::default();
+        let healths = DeviceReports::default();
         let paths = || ["/dev/a".to_owned(), "/dev/b".to_owned()].into_iter();
         assert_eq!(healths.take_due(paths()).len(), 2);
         assert!(healths.take_due(paths()).is_empty());
-        let said = DeviceHealth { used_percent: Some(1), ..DeviceHealth::default() };
+        let said = DeviceReport { used_percent: Some(1), ..DeviceReport::default() };
         healths.answered("/dev/a", Some(said));
         healths.lock().asked_at.clear();
         assert_eq!(healths.take_due(paths()), ["/dev/a"]);

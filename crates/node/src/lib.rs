@@ -3,7 +3,7 @@
 //! Owns the state of every recorded disk, pool and volume. Promises: nothing is used that the records
 //! forbid; nothing here blocks the thread, and time comes in as an argument, so that one turn of the
 //! loop has one time. Never speaks a protocol: clients reach volumes through a [`Front`], and the
-//! caller shows the parts to people.
+//! caller shows the parts to people. `disk_issues` and `volume_issues` judge figures: which are an issue, and what to do about it.
 //!
 //! Parts that own state: [`tasks`], [`events`], [`disks`], [`pools`], [`volumes`], [`damage`],
 //! [`jobs`], [`records`]. Everything else works on a few of these, which its fields name. To find: a
@@ -24,6 +24,7 @@ mod damaged_files;
 pub mod discovery;
 pub mod disk_admin;
 mod disk_files;
+pub mod disk_issues;
 mod disk_opening;
 pub mod disk_slot;
 mod disk_store;
@@ -47,6 +48,7 @@ mod peers;
 mod persisted;
 pub mod pool_care;
 pub mod pools;
+mod promise_issues;
 mod promises;
 pub mod pulse;
 mod rebalancing;
@@ -62,6 +64,7 @@ mod slow_disks;
 mod state;
 pub mod tasks;
 mod volume_care;
+pub mod volume_issues;
 mod volume_opening;
 mod volume_paths;
 mod volume_quotas;

@@ -1,5 +1,6 @@
 //! Accounts, shares and imported pools in the cluster state: changes without the data plane.
 
+use super::devices::refused_place;
 use super::refused;
 use crate::config::Config;
 use crate::control::{Command, ControlHandle};
@@ -165,7 +166,7 @@ impl Import {
         named: &[PathBuf],
         search: &[PathBuf],
     ) -> Result<Self, ApiError> {
-        let key_file = request.key_file.as_deref().map(absolute).transpose()?;
+        let key_file = request.key_file.as_deref().map(absolute).transpose().map_err(refused_place)?;
         let old_key = key_file.map(|path| SealKey::open_existing(&path)).transpose();
         let old_key = old_key.map_err(|error| refused(error.into()))?;
         let places = book.in_effect.get(Config::disk_places);

@@ -3,10 +3,11 @@
 use super::Manager;
 use crate::config::Config;
 use crate::control::NewDisk;
-use api::model::{DiskStatus, Health, Snapshot};
+use api::model::{DeviceHealth, DiskStatus, Health, HealthIssue, Snapshot};
 use api::{ApiError, ErrorKind, Role};
-use machine::places::leads_to;
+use machine::places::{Directories, PlaceError, PlaceErrorKind, leads_to};
 use machine::prediction::predicted_failure;
+use machine::smart::DeviceReport;
 use records::clock::unix_now_s;
 use std::path::{Path, PathBuf};
 
@@ -33,8 +34,10 @@ impl Manager {
         role: Role,
     ) -> Result<Vec<PathBuf>, ApiError> {
         let places = self.in_effect.get(Config::disk_places);
+        let allowed = if role < Role::Administrator { Directories::Named } else { Directories::Any };
         let looked = tokio::task::spawn_blocking(move || {
-            paths.iter().map(|(path, is_new)| places.check(path, *is_new, role)).collect()
+            let checked = paths.iter().map(|(path, is_new)| places.check(path, *is_new, allowed));
+            checked.map(|place| place.map_err(refused_place)).collect()
         });
         looked.await.map_err(|_| ApiError::new(ErrorKind::Internal, "the look was interrupted"))?
     }
@@ -70,12 +73,39 @@ impl Manager {
     /// Adds to each disk its device's report, and an issue if that predicts its failure.
     pub(super) fn tell_devices(&self, snapshot: &mut Snapshot) {
         for disk in &mut snapshot.disks {
-            disk.device_health = self.devices.of(&disk.path);
-            let issue = disk.device_health.and_then(|device| predicted_failure(disk, &device, unix_now_s()));
+            let report = self.devices.of(&disk.path);
+            disk.device_health = report.map(show_report);
+            let issue =
+                report.and_then(|report| predicted_failure(disk.id, &disk.path, &report, unix_now_s()));
             if issue.is_some() {
                 disk.health = disk.health.max(Health::Warning);
             }
-            snapshot.health.issues.extend(issue);
+            snapshot.health.issues.extend(issue.map(HealthIssue::from));
         }
     }
+}
+
+/// A refused place in the API's words.
+pub(super) fn refused_place(refused: PlaceError) -> ApiError {
+    let PlaceError { kind, message } = refused;
+    match kind {
+        PlaceErrorKind::Missing => ApiError::new(ErrorKind::NotFound, message),
+        PlaceErrorKind::Unfit => ApiError::new(ErrorKind::Invalid, message),
+        PlaceErrorKind::NotNamed => {
+            let needed = format!("{message}: this needs the role {}", Role::Administrator);
+            ApiError::new(ErrorKind::Forbidden, needed)
+        }
+    }
+}
+
+fn show_report(report: DeviceReport) -> DeviceHealth {
+    let DeviceReport {
+        passed,
+        used_percent,
+        spare_percent,
+        spare_threshold_percent,
+        written_bytes,
+        media_errors,
+    } = report;
+    DeviceHealth { passed, used_percent, spare_percent, spare_threshold_percent, written_bytes, media_errors }
 }

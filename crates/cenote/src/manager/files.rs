@@ -16,7 +16,7 @@ impl Manager {
         report.issues.extend(state);
         report.issues.extend(self.accounts.directory.freshness().issue());
         report.issues.extend(self.audit.trouble().map(|trouble| audit_issue(&trouble)));
-        report.issues.extend(self.room.issues());
+        report.issues.extend(self.room.issues().into_iter().map(HealthIssue::from));
         report.health = report.issues.iter().map(|issue| issue.health).max().unwrap_or_default();
     }
 }

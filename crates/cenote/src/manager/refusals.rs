@@ -1,5 +1,6 @@
 //! Requests that make no sense, and errors of the data plane and of accounts, in the API's words.
 
+use super::devices::refused_place;
 use crate::control::{CommandError, CommandErrorKind, NewDisk};
 use api::requests::{AddDisk, FaultDomain};
 use api::{ApiError, ErrorKind};
@@ -79,7 +80,7 @@ pub(super) fn forgets(disk: DiskId, volumes: &[String]) -> ApiError {
 }
 
 pub(super) fn new_disk(request: &AddDisk) -> Result<NewDisk, ApiError> {
-    let path = absolute(&request.path)?;
+    let path = absolute(&request.path).map_err(refused_place)?;
     let FaultDomain { rack, node, enclosure } = request.fault_domain.clone();
     [&rack, &node, &enclosure].into_iter().try_for_each(|label| check_name(NameRule::FAULT_DOMAIN, label))?;
     Ok(NewDisk {

@@ -11,8 +11,8 @@ use api::requests::{
     AddDisk, AddUser, CreatePool, CreateShare, CreateVolume, Created, FaultDomain, Grant, SetUser,
     ShareOptions, ShareView, UserView,
 };
-use cli::args::{Global, Quickstart};
-use cli::{Client, Failure};
+use api_client::{Access, Client, Failure};
+use cli::args::Quickstart;
 use records::accounts::generated_password;
 use records::shares::ShareAccess;
 use std::path::Path;
@@ -68,14 +68,14 @@ struct Work<'a> {
 
 impl Work<'_> {
     fn client(&self, plan: &Plan) -> Result<Client, Failure> {
-        let global = Global { data: Some(plan.data.clone()), ..Global::default() };
         // Nothing of the user's environment may lead elsewhere.
-        let global = Global {
+        let access = Access {
+            data: Some(plan.data.clone()),
             api: Some(plan.api.to_string()),
             token_file: Some(plan.data.join(api::TOKEN_FILE)),
-            ..global
+            ..Access::default()
         };
-        Client::find_within(&global, REQUEST_LIMIT)
+        Client::find_within(&access, REQUEST_LIMIT)
     }
 
     /// Asks until an answer is good enough.

@@ -20,6 +20,7 @@ pub use server::*;
 pub use storage::*;
 pub use tokens::*;
 
+pub use api_client::{Access, Resiliency};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -40,21 +41,8 @@ pub struct Global {
     /// Print JSON, with the schemas of the API's document (/openapi.json)
     #[arg(long, global = true)]
     pub json: bool,
-    /// In a cluster: ask this server only, not all of them
-    #[arg(long, global = true)]
-    pub local: bool,
-    /// Data directory of the running server, with its API address and token [env: CENOTE_DATA; default: ./cenote-data, then /var/lib/cenote]
-    #[arg(long = "data", global = true, value_name = "DIR")]
-    pub data: Option<PathBuf>,
-    /// Address of the API: ADDR:PORT on this machine, else https://HOST:PORT [env: CENOTE_API; default: from the data directory]
-    #[arg(long, global = true, value_name = "ADDR:PORT|URL")]
-    pub api: Option<String>,
-    /// Certificate authorities to trust for the API, in PEM form [env: CENOTE_CA_FILE; default: the system's]
-    #[arg(long, global = true, value_name = "FILE")]
-    pub ca_file: Option<PathBuf>,
-    /// File with the API's token [env: CENOTE_TOKEN_FILE; default: api.token in the data directory]
-    #[arg(long, global = true, value_name = "FILE")]
-    pub token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub access: Access,
 }
 
 /// Commands that the program itself carries out, without a server.

@@ -2,63 +2,7 @@
 
 use super::Resiliency;
 use clap::{Args, ValueEnum};
-use std::str::FromStr;
-use types::size::parse_size;
-
-/// Types of drives, by and large alike in speed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub enum DriveType {
-    /// A disk that turns
-    Hdd,
-    /// Flash behind SATA or SAS
-    Ssd,
-    /// Flash behind PCI Express
-    Nvme,
-}
-
-/// Equal drives: how many, how large, of which type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Drives {
-    /// Number of equal drives, 1 to 1000.
-    pub count: u32,
-    /// Size of each, 1 GiB to 1 PiB.
-    pub size_bytes: u64,
-    /// Type of the drives, by which speeds are estimated.
-    pub drive: DriveType,
-}
-
-/// The drives of a node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DriveList(pub Vec<Drives>);
-
-/// Drives of one word of the command line, and their size, at most.
-const COUNT_MAX: u32 = 1000;
-const SIZE_MAX: u64 = 1 << 50;
-
-impl FromStr for DriveList {
-    type Err = String;
-
-    /// Reads `8x3.84TiB:nvme,2x800GiB`: COUNTxSIZE[:TYPE], flash behind SATA if no type is given.
-    fn from_str(text: &str) -> Result<Self, String> {
-        text.split(',').map(drives).collect::<Result<Vec<_>, _>>().map(Self)
-    }
-}
-
-fn drives(text: &str) -> Result<Drives, String> {
-    let form = || format!("'{text}' is not COUNTxSIZE[:hdd|ssd|nvme], such as 8x4TiB:nvme");
-    let (count, rest) = text.split_once('x').ok_or_else(form)?;
-    let (size, drive) = match rest.split_once(':') {
-        Some((size, kind)) => (size, DriveType::from_str(kind, true).map_err(|_| form())?),
-        None => (rest, DriveType::Ssd),
-    };
-    let count = count.trim().parse().ok().filter(|count| (1..=COUNT_MAX).contains(count));
-    let count = count.ok_or_else(|| format!("'{text}': 1 to {COUNT_MAX} drives"))?;
-    let size_bytes = parse_size(size)?;
-    if !(1 << 30..=SIZE_MAX).contains(&size_bytes) {
-        return Err(format!("'{text}': a drive has 1 GiB to 1 PiB"));
-    }
-    Ok(Drives { count, size_bytes, drive })
-}
+use plan::{DriveList, NETWORK_GBPS_MAX, NODES_MAX, RACKS_MAX};
 
 /// How messages are protected on the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -72,11 +16,21 @@ pub enum Protection {
     Encrypted,
 }
 
+impl From<Protection> for plan::Protection {
+    fn from(protection: Protection) -> Self {
+        match protection {
+            Protection::Plain => Self::Plain,
+            Protection::Signed => Self::Signed,
+            Protection::Encrypted => Self::Encrypted,
+        }
+    }
+}
+
 /// Options of `cenote plan`: drives that may be bought, or changes of a running pool.
 #[derive(Debug, Clone, Args)]
 pub struct Plan {
     /// Nodes with the drives of --drives
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), requires = "drives")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(NODES_MAX)), requires = "drives")]
     pub nodes: Option<u32>,
     /// Drives of each node: COUNTxSIZE[:hdd|ssd|nvme], several with commas [TYPE default: ssd]
     #[arg(long, value_name = "DRIVES")]
@@ -88,13 +42,13 @@ pub struct Plan {
     #[arg(long, value_name = "NAME", conflicts_with = "nodes")]
     pub pool: Option<String>,
     /// With --pool: number of nodes to add, each like the pool's largest
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "pool", value_parser = clap::value_parser!(u32).range(0..=64))]
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "pool", value_parser = clap::value_parser!(u32).range(0..=i64::from(NODES_MAX)))]
     pub add_nodes: u32,
     /// Number of nodes to take away, the largest first
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub lose_nodes: u32,
     /// Racks that the nodes stand in, evenly
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=64))]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=i64::from(RACKS_MAX)))]
     pub racks: u32,
     /// Show this resiliency only [default: all that are possible]
     #[arg(long, value_enum)]
@@ -103,7 +57,7 @@ pub struct Plan {
     #[arg(long, value_name = "N")]
     pub reserve_disks: Option<u32>,
     /// Network of each node in Gb/s, all its ports together
-    #[arg(long, value_name = "GBPS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3200))]
+    #[arg(long, value_name = "GBPS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=i64::from(NETWORK_GBPS_MAX)))]
     pub network: u32,
     /// How clients' messages are protected
     #[arg(long, value_enum, default_value = "signed")]
@@ -111,22 +65,4 @@ pub struct Plan {
     /// A witness beside two nodes
     #[arg(long)]
     pub witness: bool,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn drives_are_read_by_count_size_and_type() {
-        let list: DriveList = "8x3.84TiB:nvme,2x800GiB".parse().unwrap();
-        assert_eq!(list.0[0].count, 8);
-        assert_eq!(list.0[0].drive, DriveType::Nvme);
-        assert_eq!(list.0[1], Drives { count: 2, size_bytes: 800 << 30, drive: DriveType::Ssd });
-        for wrong in
-            ["", "8", "0x4TiB", "2000x4TiB", "8x4TiB:tape", "8x4TB", "8x1MiB", "8x2000TiB", "8x4TiB,"]
-        {
-            assert!(wrong.parse::<DriveList>().is_err(), "{wrong}");
-        }
-    }
 }

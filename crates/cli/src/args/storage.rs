@@ -1,7 +1,7 @@
 //! `cenote disk`, `cenote pool`, `cenote volume`.
 
-use super::{Confirmation, Watch};
-use clap::{Args, Subcommand, ValueEnum};
+use super::{Confirmation, Resiliency, Watch};
+use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use types::size::parse_size;
 
@@ -174,27 +174,6 @@ pub enum Pool {
         #[command(flatten)]
         watch: Watch,
     },
-}
-
-/// Number of copies of each byte of a volume.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Resiliency {
-    /// One copy: the loss of a disk loses the volume
-    Simple,
-    /// Two copies, on different disks
-    TwoWayMirror,
-    /// Three copies, on different disks
-    ThreeWayMirror,
-}
-
-impl From<Resiliency> for api::model::Resiliency {
-    fn from(resiliency: Resiliency) -> Self {
-        match resiliency {
-            Resiliency::Simple => Self::Simple,
-            Resiliency::TwoWayMirror => Self::TwoWayMirror,
-            Resiliency::ThreeWayMirror => Self::ThreeWayMirror,
-        }
-    }
 }
 
 /// Subcommands of `cenote volume`.

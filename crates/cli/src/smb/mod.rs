@@ -6,11 +6,11 @@ mod access;
 mod copy;
 
 use super::args;
-use super::client::Failure;
 use super::output::{self, Align, Column};
 use crate::printable::println;
 use access::{connect, location};
 use api::printed::RemoteFile;
+use api_client::Failure;
 use smb_client::{Client, ClientError, FileStatus, Location, Tree};
 use types::FileTime;
 use types::size::show_size;

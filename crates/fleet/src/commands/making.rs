@@ -355,7 +355,7 @@ pub fn new_for_experiment(
         name: "fleet".into(),
         workers_per_node,
         data_size: Some(data_bytes),
-        resiliency: cli::args::Resiliency::TwoWayMirror,
+        resiliency: api_client::Resiliency::TwoWayMirror,
         limits: Limits::default(),
         dry_run: false,
     };

@@ -1,5 +1,4 @@
-use super::{InterfaceRule, Interfaces, SPEED_UNKNOWN};
-use smb::wire::{InterfaceCapabilities, NetworkInterface};
+use super::{InterfaceRule, Interfaces, ListedInterface, SPEED_UNKNOWN};
 use std::fs;
 use std::path::Path;
 use sys::InterfaceAddress;
@@ -47,7 +46,7 @@ impl System {
         }
     }
 
-    fn told(&self, smb: &[&str], rdma: &[&str], rules: &[&str]) -> Vec<NetworkInterface> {
+    fn told(&self, smb: &[&str], rdma: &[&str], rules: &[&str]) -> Vec<ListedInterface> {
         let sockets = |list: &[&str]| list.iter().map(|one| one.parse().unwrap()).collect();
         let interfaces = Interfaces {
             smb: sockets(smb),
@@ -59,7 +58,7 @@ impl System {
     }
 }
 
-fn addresses(told: &[NetworkInterface]) -> Vec<String> {
+fn addresses(told: &[ListedInterface]) -> Vec<String> {
     told.iter().map(|one| one.address.to_string()).collect()
 }
 
@@ -78,8 +77,8 @@ fn loopback_is_told_where_that_is_what_is_listened_on() {
     system.card("eth0", "1000\n", 1, &["10.0.0.5"]);
     let told = system.told(&["127.0.0.1:4455"], &[], &[]);
     assert_eq!(addresses(&told), ["127.0.0.1"]);
-    assert_eq!(told[0].link_speed, SPEED_UNKNOWN);
-    assert_eq!(told[0].capabilities, InterfaceCapabilities::empty());
+    assert_eq!(told[0].link_bits_per_s, SPEED_UNKNOWN);
+    assert!(!told[0].has_rss && !told[0].has_rdma);
 }
 
 #[test]
@@ -88,8 +87,8 @@ fn speed_and_queues_are_those_of_the_card() {
     system.card("eth0", "25000\n", 8, &["10.0.0.5"]);
     system.card("eth1", "-1\n", 1, &["10.0.1.5"]);
     let told = system.told(&["0.0.0.0:445"], &["10.0.1.5:5445"], &[]);
-    assert_eq!((told[0].link_speed, told[0].capabilities), (25_000_000_000, InterfaceCapabilities::RSS));
-    assert_eq!((told[1].link_speed, told[1].capabilities), (SPEED_UNKNOWN, InterfaceCapabilities::RDMA));
+    assert_eq!((told[0].link_bits_per_s, told[0].has_rss, told[0].has_rdma), (25_000_000_000, true, false));
+    assert_eq!((told[1].link_bits_per_s, told[1].has_rss, told[1].has_rdma), (SPEED_UNKNOWN, false, true));
 }
 
 #[test]
@@ -99,7 +98,7 @@ fn a_bridge_is_as_fast_as_its_cards_and_not_as_it_says() {
     system.upper("tap0", "tun_flags", &[], &[]);
     system.upper("br0", "bridge", &["eth0", "tap0"], &["10.0.0.5"]);
     let told = system.told(&["0.0.0.0:445"], &[], &[]);
-    assert_eq!((told[0].link_speed, told[0].capabilities), (1_000_000_000, InterfaceCapabilities::RSS));
+    assert_eq!((told[0].link_bits_per_s, told[0].has_rss, told[0].has_rdma), (1_000_000_000, true, false));
 }
 
 #[test]
@@ -112,7 +111,7 @@ fn a_bridge_of_guests_alone_is_told_only_where_it_is_named() {
         [system.told(&["0.0.0.0:445"], &[], &["virbr*"]), system.told(&["192.168.122.1:445"], &[], &[])]
     {
         assert_eq!(addresses(&told), ["192.168.122.1"]);
-        assert_eq!(told[0].link_speed, SPEED_UNKNOWN, "what the bridge claims is a guess");
+        assert_eq!(told[0].link_bits_per_s, SPEED_UNKNOWN, "what the bridge claims is a guess");
     }
 }
 
@@ -124,7 +123,7 @@ fn a_vlan_on_a_bond_has_the_speed_of_the_bond() {
     system.upper("bond0", "bonding", &["eth0", "eth1"], &[]);
     system.upper("bond0.7", "vlan", &["bond0"], &["10.7.0.1"]);
     let told = system.told(&["0.0.0.0:445"], &[], &[]);
-    assert_eq!(told[0].link_speed, 10_000_000_000);
+    assert_eq!(told[0].link_bits_per_s, 10_000_000_000);
 }
 
 #[test]
@@ -135,7 +134,7 @@ fn rules_choose_by_name_and_subnet_and_may_say_the_speed() {
     system.card("ib0", "1000\n", 1, &["10.2.0.1"]);
     let told = system.told(&["[::]:445"], &[], &["10.1.0.0/16,speed_mbps=40000", "fd00:1::/64"]);
     assert_eq!(addresses(&told), ["fd00:1::5", "10.1.2.3"]);
-    assert_eq!(told[1].link_speed, 40_000_000_000);
+    assert_eq!(told[1].link_bits_per_s, 40_000_000_000);
     assert_eq!(addresses(&system.told(&["0.0.0.0:445"], &[], &["ib0"])), ["10.2.0.1"]);
 }
 

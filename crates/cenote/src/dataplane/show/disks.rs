@@ -1,15 +1,15 @@
 //! Disks as the control plane is shown them.
 
-use super::disk_issues::{
-    changed_file, disk_faults, full_host, lost_disk, older_image, opening_disk, promise_beyond,
-    retiring_disk, slow_disk, table_fault, unrecorded_disk, went_back,
-};
 use api::model::{Disk, DiskCounters, DiskStatus, DiskUsage, Health, HealthIssue};
 use node::damage::Damage;
+use node::disk_issues::{
+    absent_disk, changed_file, disk_faults, full_host, older_image, promise_beyond, retiring_disk, slow_disk,
+    table_fault, unrecorded_disk, went_back,
+};
 use node::disk_slot::{Condition, DiskSlot};
 use node::{Node, Recorded};
 use records::{DiskRecord, DiskState, FaultDomain};
-use types::Monotonic;
+use types::Issue;
 
 /// Shows all disks, and adds their issues.
 pub(super) fn show_disks(node: &Node, issues: &mut Vec<HealthIssue>) -> Vec<Disk> {
@@ -54,35 +54,40 @@ fn show_disk((node, recorded): (&Node, &Recorded), slot: &DiskSlot, issues: &mut
             }
         }),
         Condition::Opening { .. } | Condition::Absent { .. } => {
-            let issue;
-            (status, issue) = absence(slot, node.tasks.now());
-            health = issue.as_ref().map_or(health, |issue| health.max(issue.health));
-            issues.extend(issue);
+            let now = node.tasks.now();
+            status = match slot.first_opening(now) {
+                Some(_) => DiskStatus::Starting,
+                None => DiskStatus::LostCommunication,
+            };
+            if let Some(absent) = absent_disk(slot, now) {
+                health = health.max(absent.severity.into());
+                issues.push(absent.into());
+            }
         }
     }
     if is_retired {
-        issues.push(retiring_disk(slot, node.jobs.borrow().retirement_in_the_way(record.id)));
+        issues.push(retiring_disk(slot, node.jobs.borrow().retirement_in_the_way(record.id)).into());
     }
     if let Some(changed) = slot.store().and_then(|_| changed_file(slot)) {
-        health = health.max(changed.health);
-        issues.push(changed);
+        health = health.max(changed.severity.into());
+        issues.push(changed.into());
     }
     if let Some(full) = slot.host_full() {
         health = Health::Unhealthy;
-        issues.push(full_host(slot, full));
+        issues.push(full_host(slot, full).into());
     }
     if let Some(slow) = slot.store().and_then(|_| slot.slow()) {
         health = health.max(Health::Warning);
-        issues.push(slow_disk(slot, slow));
+        issues.push(slow_disk(slot, slow).into());
     }
     if let Some((why, since_unix_s)) = &slot.unrecorded {
-        issues.push(unrecorded_disk(slot, why, *since_unix_s));
+        issues.push(unrecorded_disk(slot, why, *since_unix_s).into());
     }
     let damage = node.damage.of(record.id, slot.store());
     let told = damage_issues((node, recorded), slot, &damage);
     if !told.is_empty() {
         health = health.max(Health::Warning);
-        issues.extend(told);
+        issues.extend(told.into_iter().map(HealthIssue::from));
     }
     Disk {
         health,
@@ -92,14 +97,6 @@ fn show_disk((node, recorded): (&Node, &Recorded), slot: &DiskSlot, issues: &mut
         rotational,
         counters: Some(show_counters(slot, &damage, &node.damage.acknowledged(record.id))),
         ..as_recorded(record)
-    }
-}
-
-/// Shows why a disk is not present: it cannot be used, or nothing is wrong and it is being opened.
-fn absence(slot: &DiskSlot, now: Monotonic) -> (DiskStatus, Option<HealthIssue>) {
-    match slot.first_opening(now) {
-        Some(lasts) => (DiskStatus::Starting, opening_disk(slot, lasts)),
-        None => (DiskStatus::LostCommunication, Some(lost_disk(slot))),
     }
 }
 
@@ -124,7 +121,7 @@ fn as_recorded(record: &DiskRecord) -> Disk {
     }
 }
 
-fn damage_issues((node, recorded): (&Node, &Recorded), slot: &DiskSlot, damage: &Damage) -> Vec<HealthIssue> {
+fn damage_issues((node, recorded): (&Node, &Recorded), slot: &DiskSlot, damage: &Damage) -> Vec<Issue> {
     let disk = slot.record.id;
     let (last, files) = (node.damage_keeper.last_fault(disk), node.damaged_files.of_disk_in_words(disk));
     let acknowledged = node.damage.acknowledged(disk);
@@ -159,29 +156,5 @@ fn show_counters(slot: &DiskSlot, damage: &Damage, acknowledged: &Damage) -> Dis
         acknowledged_corrupt_blocks: acknowledged.corrupt_blocks,
         acknowledged_medium_errors: acknowledged.medium_errors,
         acknowledged_lost_writes: acknowledged.lost_writes,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::disk_issues::tests::slot;
-    use super::*;
-
-    #[test]
-    fn a_disk_that_was_recorded_a_moment_ago_starts_and_is_not_lost() {
-        let (mut slot, now) = (slot(), Monotonic(5_000_000_000));
-        let began = Monotonic(4_000_000_000);
-        for condition in [
-            Condition::Absent { retry_at: Monotonic(0) },
-            Condition::Opening { since: began, has_answered: false },
-            Condition::Opening { since: began, has_answered: true },
-        ] {
-            slot.condition = condition;
-            assert!(matches!(absence(&slot, now), (DiskStatus::Starting, None)));
-        }
-        slot.why = "it does not answer".to_owned();
-        let (status, issue) = absence(&slot, now);
-        assert_eq!(status, DiskStatus::LostCommunication);
-        assert!(issue.expect("an issue").what.ends_with("cannot be used: it does not answer"));
     }
 }

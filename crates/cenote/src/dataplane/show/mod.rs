@@ -1,7 +1,6 @@
 //! Everything that the control plane shows, as of one moment, in the words of the API.
 
 mod cluster_issues;
-mod disk_issues;
 mod disks;
 mod latencies;
 mod metrics;
@@ -9,7 +8,6 @@ mod peers;
 mod pools;
 mod rdma;
 mod sessions;
-mod volume_issues;
 mod volumes;
 
 pub use peers::show_peer;

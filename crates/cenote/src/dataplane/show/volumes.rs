@@ -1,18 +1,18 @@
 //! Volumes as the control plane is shown them.
 
-use super::disk_issues::{IMPORT_ANEW, LONG_OPENING};
-use super::volume_issues::{
+use api::model::{Health, HealthIssue, Provisioning, Resiliency, Volume, VolumeStatus};
+use node::Node;
+use node::disk_issues::{IMPORT_ANEW, LONG_OPENING};
+use node::disks::Disks;
+use node::volume_issues::{
     degraded_volume, detached_volume, full_volume, lost_blocks, read_only_volume, unreached_volume,
     unwritten_changes, volume_of_older_images,
 };
-use api::model::{Health, HealthIssue, Provisioning, Resiliency, Volume, VolumeStatus};
-use node::Node;
-use node::disks::Disks;
 use node::volumes::VolumeEntry;
 use records::VolumeRecord;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use types::{BLOCK_BYTES, DiskId, Lba, NodeId, VolumeId};
+use types::{BLOCK_BYTES, DiskId, Issue, Lba, NodeId, VolumeId};
 use volume::fs::FsError;
 
 /// Shows all volumes, and adds their issues.
@@ -107,7 +107,7 @@ fn show_volume(
     issues: &mut Vec<HealthIssue>,
 ) -> Option<Volume> {
     let looked = look(node, id, entry)?;
-    add_issues(node, id, entry, &looked, issues);
+    issues.extend(issues_of(node, id, entry, &looked).into_iter().map(HealthIssue::from));
     let status = looked.status();
     let Looked { record, is_served, copies: Copies { few, slabs, .. }, statistics, .. } = looked;
     let owner = if is_served { record.owner } else { node.peers.present_owner(&record) };
@@ -161,18 +161,13 @@ fn show_volume(
     })
 }
 
-fn add_issues(
-    node: &Node,
-    id: VolumeId,
-    entry: &VolumeEntry,
-    looked: &Looked,
-    issues: &mut Vec<HealthIssue>,
-) {
+fn issues_of(node: &Node, id: VolumeId, entry: &VolumeEntry, looked: &Looked) -> Vec<Issue> {
+    let mut issues = Vec::new();
     let Looked { record, copies, read_only, statistics, .. } = looked;
     if let Some(why) = &entry.failure {
         let issue = detached_volume(record, why);
         issues.push(match node.pools.why_superseded(record.pool) {
-            Some(_) => HealthIssue { action: IMPORT_ANEW.to_owned(), ..issue },
+            Some(_) => Issue { action: IMPORT_ANEW.to_owned(), ..issue },
             None => issue,
         });
     } else if !looked.is_served && !looked.is_elsewhere {
@@ -207,6 +202,7 @@ fn add_issues(
         let place = (first.0, disks_of_lost(node, id), node.damaged_files.in_words(id, None));
         issues.push(lost_blocks(record, blocks, &place, since_unix_s));
     }
+    issues
 }
 
 /// Names full file systems that files of the volume's disks lie in.
@@ -239,16 +235,16 @@ fn disks_of_lost(node: &Node, volume: VolumeId) -> String {
 }
 
 /// Nodes could not open the volume, and another one tries.
-fn passed_on_volume(node: &Node, record: &VolumeRecord) -> HealthIssue {
+fn passed_on_volume(node: &Node, record: &VolumeRecord) -> Issue {
     let name = |id: &NodeId| node.peers.name(*id);
     let tried: Vec<String> = record.tried.iter().map(name).collect();
     let owner = record.owner.as_ref().map(name).unwrap_or_default();
     let what = format!("{} could not open it, see the log there; {owner} tries", tried.join(", "));
-    HealthIssue { what, ..detached_volume(record, "") }
+    Issue { what, ..detached_volume(record, "") }
 }
 
 /// `lasts`: how long the first opening of the volume has lasted, which is an issue only if it takes long or cannot end.
-fn waiting_volume(record: &VolumeRecord, lasts: Option<Duration>, node: &Node) -> Option<HealthIssue> {
+fn waiting_volume(record: &VolumeRecord, lasts: Option<Duration>, node: &Node) -> Option<Issue> {
     let (absent, peers) = (absent_members(record, &node.disks), &node.peers);
     let space = node.pools.space(record.pool);
     let held = space.and_then(|space| space.with_volume(record.id, |coordinator| coordinator.held_images()));
@@ -259,7 +255,7 @@ fn waiting_volume(record: &VolumeRecord, lasts: Option<Duration>, node: &Node) -
         true => "it is being opened".to_owned(),
         false => format!("it waits for disks that hold what was written last: {absent}"),
     };
-    let issue = HealthIssue { what, ..detached_volume(record, "") };
+    let issue = Issue { what, ..detached_volume(record, "") };
     let Some(refused) = record.in_sync.iter().find(|disk| peers.refusal(**disk).is_some()) else {
         let has_begun = lasts.is_some_and(|lasts| lasts < LONG_OPENING) && !lacks_member(record, node);
         return (!has_begun).then_some(issue);
@@ -268,7 +264,7 @@ fn waiting_volume(record: &VolumeRecord, lasts: Option<Duration>, node: &Node) -
         "It may wait for disk {refused}, which this server refused: health has an issue about that disk. If the volume does \
          not open without it, import the lost servers' disks on another, single server."
     );
-    Some(HealthIssue { action, ..issue })
+    Some(Issue { action, ..issue })
 }
 
 /// Whether a disk of this server with the volume's last writes was tried and cannot be used.

@@ -2,9 +2,9 @@
 //!
 //! Promises: talks to nothing but the API; every error has a remedy.
 
-use crate::args::Global;
+use crate::args::Access;
 use crate::data_files::{address_of, data_directory, demand_own};
-pub use crate::failure::Failure;
+use crate::failure::Failure;
 use crate::listener::Listener;
 use api::model::OpenFile;
 pub use api::percent_encoded as escaped;
@@ -44,28 +44,28 @@ impl Client {
     ///
     /// # Errors
     /// If no server is found, or its token cannot be read.
-    pub fn find(global: &Global) -> Result<Self, Failure> {
-        if named(global).is_none() {
-            let data = data_directory(global);
-            demand_own(global, &data)?;
+    pub fn find(access: &Access) -> Result<Self, Failure> {
+        if named(access).is_none() {
+            let data = data_directory(access);
+            demand_own(access, &data)?;
             demand_one_server(&data)?;
             await_start(&data);
         }
-        Self::find_within(global, TIME_LIMIT)
+        Self::find_within(access, TIME_LIMIT)
     }
 
     /// As [`Client::find`], for a server that serves already; `time_limit` is the timeout of each request.
     ///
     /// # Errors
     /// As [`Client::find`].
-    pub fn find_within(global: &Global, time_limit: Duration) -> Result<Self, Failure> {
-        let data = data_directory(global);
+    pub fn find_within(access: &Access, time_limit: Duration) -> Result<Self, Failure> {
+        let data = data_directory(access);
         let named_token =
-            global.token_file.clone().or_else(|| std::env::var_os("CENOTE_TOKEN_FILE").map(PathBuf::from));
-        if named(global).is_none() || named_token.is_none() {
-            demand_own(global, &data)?;
+            access.token_file.clone().or_else(|| std::env::var_os("CENOTE_TOKEN_FILE").map(PathBuf::from));
+        if named(access).is_none() || named_token.is_none() {
+            demand_own(access, &data)?;
         }
-        let server = match named(global) {
+        let server = match named(access) {
             Some(named) => server_of(&named)?,
             None => format!("http://{}", address_of(&data)?),
         };
@@ -80,12 +80,12 @@ impl Client {
         let address = server.strip_prefix("http://").and_then(|address| address.parse().ok());
         let listener = address.and_then(|address| Listener::of(address, owner));
         let authorities =
-            global.ca_file.clone().or_else(|| std::env::var_os("CENOTE_CA_FILE").map(PathBuf::from));
+            access.ca_file.clone().or_else(|| std::env::var_os("CENOTE_CA_FILE").map(PathBuf::from));
         let is_https = server.starts_with("https:");
         let agent = https::agent(https::Receiver::Api, is_https, authorities.as_deref(), time_limit)
             .map_err(Failure::new)?;
         let base = format!("{server}/api/v1");
-        Ok(Self { agent, base, token, listener, is_local: global.local })
+        Ok(Self { agent, base, token, listener, is_local: access.local })
     }
 
     /// # Errors
@@ -255,8 +255,8 @@ impl Client {
 }
 
 /// The address that was given, if any.
-fn named(global: &Global) -> Option<String> {
-    global.api.clone().or_else(|| std::env::var("CENOTE_API").ok())
+fn named(access: &Access) -> Option<String> {
+    access.api.clone().or_else(|| std::env::var("CENOTE_API").ok())
 }
 
 /// The directory of a trial cluster has those of its servers, and is held by the process that runs them: nobody serves there, however long one waits.

@@ -1,7 +1,6 @@
 //! Health issues of disks whose promises do not fit the records of the volumes.
 
-use crate::model::{Health, HealthIssue};
-use types::DiskId;
+use types::{DiskId, Issue, Severity};
 
 /// Wrong promises of one disk, to some volumes.
 pub struct WrongPromises<'a> {
@@ -19,9 +18,9 @@ pub struct WrongPromises<'a> {
 impl WrongPromises<'_> {
     /// An older image of the disk is in its place, and volumes may wait for the right disk. `records`: the copy of the pool's records
     /// that it carries, in words.
-    pub fn older_image(&self, records: &str) -> HealthIssue {
+    pub fn older_image(&self, records: &str) -> Issue {
         let Self { disk, path, volume, promised, recorded, volumes, .. } = self;
-        HealthIssue {
+        Issue {
             what: format!(
                 "{path} is an older image of the disk, or it lost writes: it has promised epoch {promised} to {volume}, and had promised epoch {recorded} or \
                  later; it carries {records}"
@@ -40,9 +39,9 @@ impl WrongPromises<'_> {
     }
 
     /// No owner of the volumes can reach the promised epochs.
-    pub fn out_of_bounds(&self) -> HealthIssue {
+    pub fn out_of_bounds(&self) -> Issue {
         let Self { disk, path, volume, promised, recorded, volumes, .. } = self;
-        HealthIssue {
+        Issue {
             what: format!(
                 "{path} has promised epoch {promised} to {volume}, whose records are at epoch {recorded}: no server reaches that epoch in years"
             ),
@@ -58,14 +57,13 @@ impl WrongPromises<'_> {
         }
     }
 
-    fn unhealthy(&self, code: &str) -> HealthIssue {
+    fn unhealthy(&self, code: &'static str) -> Issue {
         let (what, meaning, action) = Default::default();
-        HealthIssue {
-            health: Health::Unhealthy,
-            code: code.to_owned(),
+        Issue {
+            severity: Severity::Unhealthy,
+            code,
             target: format!("disk {}", self.disk),
-            since_unix_s: self.since_unix_s,
-            server: None,
+            since_unix_s: Some(self.since_unix_s),
             what,
             meaning,
             action,
@@ -74,13 +72,12 @@ impl WrongPromises<'_> {
 }
 
 /// An older image of the disk was put back, and is not yet up to date again for these volumes.
-pub fn went_back_issue(disk: DiskId, path: &str, volumes: &str, since_unix_s: u64) -> HealthIssue {
-    HealthIssue {
-        health: Health::Warning,
-        code: "disk_went_back".to_owned(),
+pub fn went_back_issue(disk: DiskId, path: &str, volumes: &str, since_unix_s: u64) -> Issue {
+    Issue {
+        severity: Severity::Warning,
+        code: "disk_went_back",
         target: format!("disk {disk}"),
-        since_unix_s,
-        server: None,
+        since_unix_s: Some(since_unix_s),
         what: format!(
             "{path} is older than it should be for {volumes}: an older image of the disk was put back, or the disk lost writes"
         ),

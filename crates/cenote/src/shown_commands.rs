@@ -112,7 +112,7 @@ fn files(directory: &Path, extension: &str, found: &mut Vec<PathBuf>) {
 }
 
 fn web_files() -> Vec<PathBuf> {
-    let web = Path::new(env!("CARGO_MANIFEST_DIR")).join("web");
+    let web = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dashboard/web");
     let mut found = Vec::new();
     for extension in ["js", "html"] {
         files(&web, extension, &mut found);

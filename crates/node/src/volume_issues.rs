@@ -1,25 +1,22 @@
 //! Health issues of volumes: why each is not served, or not as it should be.
 
-use super::SINCE_SEEN;
-use api::model::{Health, HealthIssue, VOLUME_UNREACHED};
 use records::{VolumeRecord, WARN_AT_PERCENT};
 use std::time::Duration;
 use types::size::show_size;
-use types::{BLOCK_BYTES, DiskId};
+use types::{BLOCK_BYTES, DiskId, Issue, Severity, VOLUME_UNREACHED};
 use volume::fs::{FsError, Statistics};
 
 /// Reports that chunks have too few copies.
-pub(super) fn degraded_volume(
+pub fn degraded_volume(
     record: &VolumeRecord,
     (few, chunks, without_room): (u64, u64, u64),
     working: bool,
-) -> HealthIssue {
-    HealthIssue {
-        health: Health::Warning,
-        code: "volume_degraded".to_owned(),
+) -> Issue {
+    Issue {
+        severity: Severity::Warning,
+        code: "volume_degraded",
         target: format!("volume {}", record.name),
-        since_unix_s: SINCE_SEEN,
-        server: None,
+        since_unix_s: None,
         what: format!("{few} of {chunks} slabs of its data have fewer copies than they should"),
         meaning: match record.min_holders {
             0 | 1 => "Data can be read as long as their other copies can be reached. The loss of one more disk may lose data of these slabs."
@@ -41,7 +38,7 @@ pub(super) fn degraded_volume(
 }
 
 /// Reports a volume filled above its threshold, or one that takes nothing more at any fill level.
-pub(super) fn full_volume(record: &VolumeRecord, found: &Statistics) -> Option<HealthIssue> {
+pub fn full_volume(record: &VolumeRecord, found: &Statistics) -> Option<Issue> {
     if found.lacks_metadata_room {
         return Some(volume_without_metadata_room(record, found));
     }
@@ -51,12 +48,11 @@ pub(super) fn full_volume(record: &VolumeRecord, found: &Statistics) -> Option<H
         return None;
     }
     let name = &record.name;
-    Some(HealthIssue {
-        health: Health::Warning,
-        code: "volume_capacity".to_owned(),
+    Some(Issue {
+        severity: Severity::Warning,
+        code: "volume_capacity",
         target: format!("volume {name}"),
-        since_unix_s: SINCE_SEEN,
-        server: None,
+        since_unix_s: None,
         what: format!(
             "{percent} % of it are used: {} of {}; its threshold is {threshold} %",
             show_size(found.used_bytes),
@@ -71,14 +67,13 @@ pub(super) fn full_volume(record: &VolumeRecord, found: &Statistics) -> Option<H
     })
 }
 
-fn volume_without_metadata_room(record: &VolumeRecord, found: &Statistics) -> HealthIssue {
+fn volume_without_metadata_room(record: &VolumeRecord, found: &Statistics) -> Issue {
     let (name, used, total) = (&record.name, show_size(found.used_bytes), show_size(found.total_bytes));
-    HealthIssue {
-        health: Health::Warning,
-        code: "volume_metadata_full".to_owned(),
+    Issue {
+        severity: Severity::Warning,
+        code: "volume_metadata_full",
         target: format!("volume {name}"),
-        since_unix_s: SINCE_SEEN,
-        server: None,
+        since_unix_s: None,
         what: format!("its metadata is full: there is no more space for names and for the maps of its files, though only \
             {used} of {total} are used"),
         meaning: "New files and directories, and writes that need more room, are refused to everybody (STATUS_DISK_FULL). What is there stays right, \
@@ -93,12 +88,7 @@ fn volume_without_metadata_room(record: &VolumeRecord, found: &Statistics) -> He
 
 /// Reports that the volume's server does not answer: nobody here knows whether the volume is served.
 /// `hears_most`: whether most of the servers are heard, so that the other is known to live.
-pub(super) fn unreached_volume(
-    record: &VolumeRecord,
-    owner: &str,
-    lasts: Duration,
-    hears_most: bool,
-) -> HealthIssue {
+pub fn unreached_volume(record: &VolumeRecord, owner: &str, lasts: Duration, hears_most: bool) -> Issue {
     let lasts = lasts.as_secs();
     let (what, meaning, action) = if hears_most {
         (
@@ -122,12 +112,11 @@ pub(super) fn unreached_volume(
             ),
         )
     };
-    HealthIssue {
-        health: Health::Unhealthy,
-        code: VOLUME_UNREACHED.to_owned(),
+    Issue {
+        severity: Severity::Unhealthy,
+        code: VOLUME_UNREACHED,
         target: format!("volume {}", record.name),
-        since_unix_s: SINCE_SEEN,
-        server: None,
+        since_unix_s: None,
         what,
         meaning: meaning.to_owned(),
         action,
@@ -135,12 +124,12 @@ pub(super) fn unreached_volume(
 }
 
 /// Reports why changes stay in memory. `absent`: missing members; `full_mounts`: members' full file systems.
-pub(super) fn unwritten_changes(
+pub fn unwritten_changes(
     record: &VolumeRecord,
     error: &FsError,
     (absent, full_mounts): (&str, &str),
     since_unix_s: u64,
-) -> HealthIssue {
+) -> Issue {
     let waits = "Nothing is lost: durable data is on the disks, and the rest is in memory, where a crash would lose it, as \
                  always. Files can be read. A client that waits for a write gets an error after half a minute.";
     let again = "It is tried again by itself, every 30 seconds at the latest.";
@@ -172,12 +161,11 @@ pub(super) fn unwritten_changes(
             format!("See to the disks that are named. {again}"),
         ),
     };
-    HealthIssue {
-        health: Health::Unhealthy,
-        code: "volume_unwritten".to_owned(),
+    Issue {
+        severity: Severity::Unhealthy,
+        code: "volume_unwritten",
         target: format!("volume {}", record.name),
-        since_unix_s,
-        server: None,
+        since_unix_s: Some(since_unix_s),
         what,
         meaning: meaning.to_owned(),
         action,
@@ -185,12 +173,12 @@ pub(super) fn unwritten_changes(
 }
 
 /// Reports why a volume can only be read. `dirty_bytes`: clients' earlier data that cannot be stored.
-pub(super) fn read_only_volume(
+pub fn read_only_volume(
     record: &VolumeRecord,
     damage: &FsError,
     dirty_bytes: u64,
     since_unix_s: u64,
-) -> HealthIssue {
+) -> Issue {
     let name = &record.name;
     let dirty = match dirty_bytes {
         0 => String::new(),
@@ -199,12 +187,11 @@ pub(super) fn read_only_volume(
             show_size(bytes)
         ),
     };
-    HealthIssue {
-        health: Health::Unhealthy,
-        code: "volume_read_only".to_owned(),
+    Issue {
+        severity: Severity::Unhealthy,
+        code: "volume_read_only",
         target: format!("volume {name}"),
-        since_unix_s,
-        server: None,
+        since_unix_s: Some(since_unix_s),
         what: format!("{damage}; no copy of this page of its tree of files is intact"),
         meaning: format!(
             "Files can be read, except those that the page holds. Every change is refused (STATUS_MEDIA_WRITE_PROTECTED), because it could \
@@ -219,20 +206,19 @@ pub(super) fn read_only_volume(
 }
 
 /// Reports blocks without an intact copy: the first, the disks that damaged them, and the files, in words.
-pub(super) fn lost_blocks(
+pub fn lost_blocks(
     record: &VolumeRecord,
     blocks: usize,
     (first, disks, files): &(u64, String, String),
     since_unix_s: u64,
-) -> HealthIssue {
+) -> Issue {
     let on = if disks.is_empty() { String::new() } else { format!(" on {disks}") };
     let at = show_size(first * BLOCK_BYTES as u64);
-    HealthIssue {
-        health: Health::Unhealthy,
-        code: "volume_lost_blocks".to_owned(),
+    Issue {
+        severity: Severity::Unhealthy,
+        code: "volume_lost_blocks",
         target: format!("volume {}", record.name),
-        since_unix_s,
-        server: None,
+        since_unix_s: Some(since_unix_s),
         what: format!(
             "{blocks} blocks of 4 KiB have no intact copy{on}; the first is at {at} of the volume; affected: {files}"
         ),
@@ -246,13 +232,12 @@ pub(super) fn lost_blocks(
 }
 
 /// Reports why a volume is not served.
-pub(super) fn detached_volume(record: &VolumeRecord, why: &str) -> HealthIssue {
-    HealthIssue {
-        health: Health::Unhealthy,
-        code: "volume_detached".to_owned(),
+pub fn detached_volume(record: &VolumeRecord, why: &str) -> Issue {
+    Issue {
+        severity: Severity::Unhealthy,
+        code: "volume_detached",
         target: format!("volume {}", record.name),
-        since_unix_s: SINCE_SEEN,
-        server: None,
+        since_unix_s: None,
         what: format!("it is not served: {why}"),
         meaning: "Its files cannot be reached. Nothing on its disks is changed meanwhile.".to_owned(),
         action: "Bring missing disks back: it is opened by itself, and tried again from time to time."
@@ -261,9 +246,9 @@ pub(super) fn detached_volume(record: &VolumeRecord, why: &str) -> HealthIssue {
 }
 
 /// Reports that the volume waits for the right disks in the places of older images.
-pub(super) fn volume_of_older_images(record: &VolumeRecord, held: &[DiskId]) -> HealthIssue {
+pub fn volume_of_older_images(record: &VolumeRecord, held: &[DiskId]) -> Issue {
     let disks = held.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    HealthIssue {
+    Issue {
         what: format!(
             "it is not served: older images are in the places of disks that may alone have some of its acknowledged writes: {disks}"
         ),
@@ -287,7 +272,7 @@ mod tests {
         let record = VolumeRecord::new(id, pool, "plans", two, 1 << 30, thin, Vec::new(), 0);
         let damage = FsError::ReadOnly { what: "tree page", lba: Lba(1160) };
         let issue = read_only_volume(&record, &damage, 8192, 7);
-        assert_eq!((issue.code.as_str(), issue.since_unix_s), ("volume_read_only", 7));
+        assert_eq!((issue.code, issue.since_unix_s), ("volume_read_only", Some(7)));
         assert!(issue.what.contains("can only be read") && issue.what.contains("1160"), "{issue:?}");
         assert!(issue.meaning.contains(&show_size(8192)), "{issue:?}");
         assert!(issue.action.contains("cenote volume damage plans"), "{issue:?}");
@@ -313,7 +298,7 @@ mod tests {
         let used = |used_bytes| Statistics { total_bytes: 1000, used_bytes, ..Statistics::default() };
         assert!(full_volume(&record, &used(899)).is_none());
         let issue = full_volume(&record, &used(900)).expect("an issue");
-        assert!(issue.health == Health::Warning && issue.what.contains("threshold is 90 %"), "{issue:?}");
+        assert!(issue.severity == Severity::Warning && issue.what.contains("threshold is 90 %"), "{issue:?}");
         record.warn_at_percent = Some(50);
         assert!(full_volume(&record, &used(500)).is_some() && full_volume(&record, &used(499)).is_none());
     }
@@ -330,7 +315,7 @@ mod tests {
             ..Statistics::default()
         };
         let issue = full_volume(&record, &found).expect("an issue");
-        assert_eq!((issue.code.as_str(), issue.health), ("volume_metadata_full", Health::Warning));
+        assert_eq!((issue.code, issue.severity), ("volume_metadata_full", Severity::Warning));
         assert!(issue.meaning.contains("STATUS_DISK_FULL"), "{issue:?}");
     }
 
@@ -342,7 +327,7 @@ mod tests {
         let lost = unreached_volume(&record, "node-3", Duration::from_secs(12), false);
         assert!(!lost.what.contains("heartbeats") && !lost.action.contains("stop the service"), "{lost:?}");
         let issue = unreached_volume(&record, "node-3", Duration::from_secs(12), true);
-        assert_eq!((issue.health, issue.target.as_str()), (Health::Unhealthy, "volume plans"));
+        assert_eq!((issue.severity, issue.target.as_str()), (Severity::Unhealthy, "volume plans"));
         assert!(
             issue.what.starts_with("server node-3, which serves it, has not answered for 12 s"),
             "{issue:?}"
@@ -364,7 +349,7 @@ mod tests {
             assert!(issue.meaning.starts_with("Nothing is lost"), "{issue:?}");
             let full = unwritten_changes(&record, &FsError::NoSpace, ("", "/srv"), 7);
             assert!(full.what.contains("/srv") && full.action.starts_with("Free space in /srv"), "{full:?}");
-            assert_eq!((issue.since_unix_s, issue.target.as_str()), (7, "volume plans"));
+            assert_eq!((issue.since_unix_s, issue.target.as_str()), (Some(7), "volume plans"));
         }
     }
 }

@@ -4,7 +4,7 @@
 //! command sends passwords and the token to the address that it finds, so a stranger's file would mean
 //! a stranger's listener. Never writes.
 
-use crate::args::Global;
+use crate::args::Access;
 use crate::failure::Failure;
 use api::{ADDRESS_FILE, TOKEN_FILE};
 use std::fs::Metadata;
@@ -23,12 +23,12 @@ const ROOT: u32 = 0;
 const OTHERS_WRITE: u32 = 0o022;
 
 /// The folder in which the running server keeps its files.
-pub fn data_directory(global: &Global) -> PathBuf {
-    named_directory(global).unwrap_or_else(default_directory)
+pub fn data_directory(access: &Access) -> PathBuf {
+    named_directory(access).unwrap_or_else(default_directory)
 }
 
-fn named_directory(global: &Global) -> Option<PathBuf> {
-    global.data.clone().or_else(|| std::env::var_os("CENOTE_DATA").map(PathBuf::from))
+fn named_directory(access: &Access) -> Option<PathBuf> {
+    access.data.clone().or_else(|| std::env::var_os("CENOTE_DATA").map(PathBuf::from))
 }
 
 /// The default directory of commands.
@@ -44,7 +44,7 @@ fn default_directory() -> PathBuf {
 /// As [`demand_own`].
 pub fn near_directory() -> Result<PathBuf, Failure> {
     let near = PathBuf::from(NEAR);
-    demand_own(&Global::default(), &near)?;
+    demand_own(&Access::default(), &near)?;
     Ok(near)
 }
 
@@ -56,9 +56,9 @@ pub fn near_directory() -> Result<PathBuf, Failure> {
 ///
 /// # Errors
 /// The owner of the directory or the file, and how to use it all the same.
-pub(crate) fn demand_own(global: &Global, data: &Path) -> Result<(), Failure> {
+pub(crate) fn demand_own(access: &Access, data: &Path) -> Result<(), Failure> {
     let user = rustix::process::geteuid().as_raw();
-    let is_found = named_directory(global).is_none() && data == Path::new(NEAR);
+    let is_found = named_directory(access).is_none() && data == Path::new(NEAR);
     let Some(directory) = look(data)? else { return Ok(()) };
     if is_found && ![user, ROOT].contains(&directory.uid()) {
         return Err(Failure::new(format!(
@@ -135,8 +135,8 @@ mod tests {
     use std::fs::{Permissions, set_permissions, write};
     use std::os::unix::fs::PermissionsExt;
 
-    fn named(data: &Path) -> Global {
-        Global { data: Some(data.to_owned()), ..Global::default() }
+    fn named(data: &Path) -> Access {
+        Access { data: Some(data.to_owned()), ..Access::default() }
     }
 
     #[test]

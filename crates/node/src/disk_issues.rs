@@ -1,36 +1,35 @@
 //! Health issues of disks: their faults, and the reasons why they cannot be used.
 
-use super::SINCE_SEEN;
-use api::model::{Health, HealthIssue};
-use api::promises::{WrongPromises, went_back_issue};
+use crate::damage::Damage;
+use crate::disk_slot::DiskSlot;
+use crate::events::Events;
+use crate::promise_issues::{WrongPromises, went_back_issue};
+use crate::volumes::Volumes;
+use crate::{Asked, Beyond, HostFull, Slow};
 use disk::FileState;
 use disk::partition::TableState;
-use node::damage::Damage;
-use node::disk_slot::DiskSlot;
-use node::events::Events;
-use node::volumes::Volumes;
-use node::{Asked, Beyond, HostFull, Slow};
 use records::DiskState;
 use records::image::records_in_words;
 use std::time::Duration;
 use types::size::show_size;
+use types::{Issue, Monotonic, Severity};
 
 /// Unreadable or corrupt blocks from which a disk should be replaced. It remaps a sector when it is written
 /// again, and a few in its life are usual; disks with more fail many times as often within weeks.
 const REPLACE_AT_BLOCKS: u64 = 10;
 /// An opening that takes longer is reported: reading a disk's records and its journal takes a second or two.
-pub(super) const LONG_OPENING: Duration = Duration::from_secs(10);
+pub const LONG_OPENING: Duration = Duration::from_secs(10);
 /// Lost writes that are a reason to replace a disk. The first may be a cable, a controller or a power supply.
 const REPLACE_AT_LOST_WRITES: u64 = 2;
 
 /// Reports a disk's unacknowledged faults. In words: the place of the `last` one, and damaged `files`.
-pub(super) fn disk_faults(
+pub fn disk_faults(
     slot: &DiskSlot,
     damage: &Damage,
     acknowledged: &Damage,
     last: Option<&str>,
     files: Option<&str>,
-) -> Vec<HealthIssue> {
+) -> Vec<Issue> {
     let path = &slot.record.path;
     let Damage { medium_errors, lost_writes, corrupt_blocks, .. } = damage.since(acknowledged);
     let repaired_blocks = damage.repaired_blocks;
@@ -64,12 +63,11 @@ pub(super) fn disk_faults(
         ),
     ];
     let met = kinds.into_iter().zip(known).filter(|((_, count, ..), _)| *count > 0);
-    met.map(|((code, count, replace_at, what, action), known)| HealthIssue {
-            health: Health::Warning,
-            code: code.to_owned(),
+    met.map(|((code, count, replace_at, what, action), known)| Issue {
+            severity: Severity::Warning,
+            code,
             target: format!("disk {}", slot.record.id),
-            since_unix_s: SINCE_SEEN,
-            server: None,
+            since_unix_s: None,
             what: {
                 let mut what = what;
                 if known > 0 {
@@ -97,15 +95,15 @@ pub(super) fn disk_faults(
 }
 
 /// Reports that somebody changed the disk's file under the server.
-pub(super) fn changed_file(slot: &DiskSlot) -> Option<HealthIssue> {
+pub fn changed_file(slot: &DiskSlot) -> Option<Issue> {
     let DiskSlot { record, file: (state, since_unix_s), .. } = slot;
     let path = &record.path;
     let replace = format!("`cenote disk replace {} NEW`", record.id);
-    let (code, health, what, meaning, action) = match state {
+    let (code, severity, what, meaning, action) = match state {
         FileState::Whole => return None,
         FileState::Removed => (
             "disk_file_removed",
-            Health::Unhealthy,
+            Severity::Unhealthy,
             format!("the file {path} was removed while the server has it open"),
             "The server reads and writes it as long as it runs. When the server stops, everything on this disk is lost; data \
              with copies on other disks is not.",
@@ -113,7 +111,7 @@ pub(super) fn changed_file(slot: &DiskSlot) -> Option<HealthIssue> {
         ),
         FileState::Renamed(now) => (
             "disk_file_renamed",
-            Health::Warning,
+            Severity::Warning,
             match now {
                 Some(now) => format!("{path} is {} now: it was renamed", now.display()),
                 None => format!(
@@ -125,18 +123,17 @@ pub(super) fn changed_file(slot: &DiskSlot) -> Option<HealthIssue> {
         ),
         FileState::Truncated(bytes) => (
             "disk_file_truncated",
-            Health::Unhealthy,
+            Severity::Unhealthy,
             format!("the file {path} was cut to {} of {}", show_size(*bytes), show_size(record.size_bytes)),
             "The data behind the new end is gone from this disk. The server reads it from other copies, if there are any, and writes it again.",
             format!("Replace the disk: {replace}. Find out who writes to its file beside the server."),
         ),
     };
-    Some(HealthIssue {
-        health,
-        code: code.to_owned(),
+    Some(Issue {
+        severity,
+        code,
         target: format!("disk {}", record.id),
-        since_unix_s: *since_unix_s,
-        server: None,
+        since_unix_s: Some(*since_unix_s),
         what,
         meaning: meaning.to_owned(),
         action,
@@ -144,15 +141,14 @@ pub(super) fn changed_file(slot: &DiskSlot) -> Option<HealthIssue> {
 }
 
 /// Reports that the file system of the disk's file is full.
-pub(super) fn full_host(slot: &DiskSlot, full: &HostFull) -> HealthIssue {
+pub fn full_host(slot: &DiskSlot, full: &HostFull) -> Issue {
     let HostFull { mounted_at, available_bytes, since_unix_s } = full;
     let (path, mount) = (&slot.record.path, mounted_at.display());
-    HealthIssue {
-        health: Health::Unhealthy,
-        code: "host_file_system_full".to_owned(),
+    Issue {
+        severity: Severity::Unhealthy,
+        code: "host_file_system_full",
         target: format!("disk {}", slot.record.id),
-        since_unix_s: *since_unix_s,
-        server: None,
+        since_unix_s: Some(*since_unix_s),
         what: format!(
             "the file system at {mount}, which {path} lies in, is full ({} free): the disk's file cannot grow",
             show_size(*available_bytes)
@@ -168,7 +164,7 @@ pub(super) fn full_host(slot: &DiskSlot, full: &HostFull) -> HealthIssue {
 }
 
 /// Reports that the disk is much slower than its peers.
-pub(super) fn slow_disk(slot: &DiskSlot, slow: &Slow) -> HealthIssue {
+pub fn slow_disk(slot: &DiskSlot, slow: &Slow) -> Issue {
     let Slow { asked, mean, peers, since_unix_s } = slow;
     let (path, id) = (&slot.record.path, slot.record.id);
     let asked = match asked {
@@ -177,12 +173,11 @@ pub(super) fn slow_disk(slot: &DiskSlot, slow: &Slow) -> HealthIssue {
         Asked::Flush => "flush",
     };
     let millis = |time: &std::time::Duration| format!("{:.1} ms", time.as_secs_f64() * 1000.0);
-    HealthIssue {
-        health: Health::Warning,
-        code: "disk_slow".to_owned(),
+    Issue {
+        severity: Severity::Warning,
+        code: "disk_slow",
         target: format!("disk {id}"),
-        since_unix_s: *since_unix_s,
-        server: None,
+        since_unix_s: Some(*since_unix_s),
         what: format!(
             "{path} takes {} on average for a {asked}, and the other disks of its kind in the pool take {}",
             millis(mean),
@@ -198,17 +193,16 @@ pub(super) fn slow_disk(slot: &DiskSlot, slow: &Slow) -> HealthIssue {
 }
 
 /// Reports that the disk is being emptied; `in_the_way`: the reason if that does not go on.
-pub(super) fn retiring_disk(slot: &DiskSlot, in_the_way: Option<String>) -> HealthIssue {
+pub fn retiring_disk(slot: &DiskSlot, in_the_way: Option<String>) -> Issue {
     let wait = "Wait: `cenote job list` shows how far it is.";
     let action =
         in_the_way.as_ref().map_or(wait, |_| "Remove the reason: the retirement then goes on by itself.");
     let stopped = in_the_way.map(|why| format!("; that does not go on: {why}")).unwrap_or_default();
-    HealthIssue {
-        health: Health::Warning,
-        code: "disk_retiring".to_owned(),
+    Issue {
+        severity: Severity::Warning,
+        code: "disk_retiring",
         target: format!("disk {}", slot.record.id),
-        since_unix_s: slot.record.since_unix_s,
-        server: None,
+        since_unix_s: Some(slot.record.since_unix_s),
         what: format!("{} is being emptied, and then leaves its pool{stopped}", slot.record.path),
         meaning: "Its data keeps all copies meanwhile. New data goes to other disks, or is refused as in a full pool.".to_owned(),
         action: format!(
@@ -219,7 +213,7 @@ pub(super) fn retiring_disk(slot: &DiskSlot, in_the_way: Option<String>) -> Heal
 }
 
 /// Reports that the disk's partition table was damaged.
-pub(super) fn table_fault(slot: &DiskSlot) -> Option<HealthIssue> {
+pub fn table_fault(slot: &DiskSlot) -> Option<Issue> {
     let path = &slot.record.path;
     let (what, action) = match &slot.table {
         TableState::Whole => return None,
@@ -232,12 +226,11 @@ pub(super) fn table_fault(slot: &DiskSlot) -> Option<HealthIssue> {
             format!("Start the server with the right to write to the whole device of {path}, or see to the device."),
         ),
     };
-    Some(HealthIssue {
-        health: Health::Warning,
-        code: "disk_partition_table".to_owned(),
+    Some(Issue {
+        severity: Severity::Warning,
+        code: "disk_partition_table",
         target: format!("disk {}", slot.record.id),
-        since_unix_s: SINCE_SEEN,
-        server: None,
+        since_unix_s: None,
         what,
         meaning:
             "No data is concerned: the disk is found by either copy. Without both, it could not be found."
@@ -247,13 +240,13 @@ pub(super) fn table_fault(slot: &DiskSlot) -> Option<HealthIssue> {
 }
 
 /// Reports that an older image of the disk is in its place, and that a volume may wait for the right disk.
-pub(super) fn older_image(slot: &DiskSlot, behind: &[Beyond]) -> Option<HealthIssue> {
+pub fn older_image(slot: &DiskSlot, behind: &[Beyond]) -> Option<Issue> {
     let records = slot.store().map(|store| store.with(|store| records_in_words(store.records())));
     Some(promises(slot, behind)?.older_image(&records.unwrap_or_default()))
 }
 
 /// Reports that an older image of the disk was put back, and it is not yet up to date again.
-pub(super) fn went_back(slot: &DiskSlot, events: &Events, volumes: &Volumes) -> Option<HealthIssue> {
+pub fn went_back(slot: &DiskSlot, events: &Events, volumes: &Volumes) -> Option<Issue> {
     let since = events.gone_back(slot.record.id);
     let since_unix_s = *since.values().min()?;
     let entries = volumes.entries();
@@ -263,7 +256,7 @@ pub(super) fn went_back(slot: &DiskSlot, events: &Events, volumes: &Volumes) -> 
 }
 
 /// Reports promised epochs out of reach of the volumes' owners, so that nobody can open the volumes.
-pub(super) fn promise_beyond(slot: &DiskSlot, beyond: &[Beyond]) -> Option<HealthIssue> {
+pub fn promise_beyond(slot: &DiskSlot, beyond: &[Beyond]) -> Option<Issue> {
     Some(promises(slot, beyond)?.out_of_bounds())
 }
 
@@ -284,17 +277,24 @@ fn promises<'a>(slot: &'a DiskSlot, found: &'a [Beyond]) -> Option<WrongPromises
 }
 
 /// The remedy if disks have newer records of their pool than the server.
-pub(super) const IMPORT_ANEW: &str = "Stop the server, move state.redb in its data directory away, start it, and import the pool \
+pub const IMPORT_ANEW: &str = "Stop the server, move state.redb in its data directory away, start it, and import the pool \
      (`cenote pool import`). Retire and replace none of the pool's disks.";
 
+/// Reports why a disk is not there: it cannot be used, or its first opening takes long.
+pub fn absent_disk(slot: &DiskSlot, now: Monotonic) -> Option<Issue> {
+    match slot.first_opening(now) {
+        Some(lasts) => opening_disk(slot, lasts),
+        None => Some(lost_disk(slot)),
+    }
+}
+
 /// Reports that the first opening of a disk takes long; `lasts`: so far.
-pub(super) fn opening_disk(slot: &DiskSlot, lasts: Duration) -> Option<HealthIssue> {
-    (lasts >= LONG_OPENING).then(|| HealthIssue {
-        health: Health::Warning,
-        code: "disk_opening".to_owned(),
+fn opening_disk(slot: &DiskSlot, lasts: Duration) -> Option<Issue> {
+    (lasts >= LONG_OPENING).then(|| Issue {
+        severity: Severity::Warning,
+        code: "disk_opening",
         target: format!("disk {}", slot.record.id),
-        since_unix_s: slot.since_unix_s,
-        server: None,
+        since_unix_s: Some(slot.since_unix_s),
         what: format!("opening {} has taken {} s so far", slot.record.path, lasts.as_secs()),
         meaning: "The disk answers, and its records are still being read; its data wait, or are read from other disks."
             .to_owned(),
@@ -304,16 +304,15 @@ pub(super) fn opening_disk(slot: &DiskSlot, lasts: Duration) -> Option<HealthIss
 }
 
 /// Reports why a disk cannot be used.
-pub(super) fn lost_disk(slot: &DiskSlot) -> HealthIssue {
-    HealthIssue {
-        health: Health::Unhealthy,
-        code: "disk_lost".to_owned(),
+fn lost_disk(slot: &DiskSlot) -> Issue {
+    Issue {
+        severity: Severity::Unhealthy,
+        code: "disk_lost",
         target: format!("disk {}", slot.record.id),
-        since_unix_s: match slot.record.state {
+        since_unix_s: Some(match slot.record.state {
             DiskState::Missing | DiskState::Failed => slot.record.since_unix_s,
             DiskState::Healthy | DiskState::Retired => slot.since_unix_s,
-        },
-        server: None,
+        }),
         what: format!("{} cannot be used: {}", slot.record.path, slot.why),
         meaning: match slot.is_ahead {
             true => {
@@ -343,13 +342,12 @@ pub(super) fn lost_disk(slot: &DiskSlot) -> HealthIssue {
 }
 
 /// Reports why the state of a disk cannot be written down.
-pub(super) fn unrecorded_disk(slot: &DiskSlot, why: &str, since_unix_s: u64) -> HealthIssue {
-    HealthIssue {
-        health: Health::Warning,
-        code: "disk_unrecorded".to_owned(),
+pub fn unrecorded_disk(slot: &DiskSlot, why: &str, since_unix_s: u64) -> Issue {
+    Issue {
+        severity: Severity::Warning,
+        code: "disk_unrecorded",
         target: format!("disk {}", slot.record.id),
-        since_unix_s,
-        server: None,
+        since_unix_s: Some(since_unix_s),
         what: format!("the state of {} cannot be written to the cluster state: {why}", slot.record.path),
         meaning: "All data is served. After a restart the server may look for the disk where it was, or believe that it is there."
             .to_owned(),
@@ -359,12 +357,13 @@ pub(super) fn unrecorded_disk(slot: &DiskSlot, why: &str, since_unix_s: u64) -> 
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
+    use crate::disk_slot::Condition;
     use records::{DiskRecord, FaultDomain};
     use types::{DiskId, PoolId};
 
-    pub fn slot() -> DiskSlot {
+    fn slot() -> DiskSlot {
         let record = DiskRecord {
             id: DiskId::from_bytes([1; 16]),
             pool: PoolId::from_bytes([2; 16]),
@@ -378,6 +377,24 @@ pub(super) mod tests {
             scrubbed_unix_s: 0,
         };
         DiskSlot::new(record, 0)
+    }
+
+    #[test]
+    fn a_disk_that_was_recorded_a_moment_ago_starts_and_is_not_lost() {
+        let (mut slot, now) = (slot(), Monotonic(5_000_000_000));
+        let began = Monotonic(4_000_000_000);
+        for condition in [
+            Condition::Absent { retry_at: Monotonic(0) },
+            Condition::Opening { since: began, has_answered: false },
+            Condition::Opening { since: began, has_answered: true },
+        ] {
+            slot.condition = condition;
+            assert!(slot.first_opening(now).is_some() && absent_disk(&slot, now).is_none());
+        }
+        slot.why = "it does not answer".to_owned();
+        assert_eq!(slot.first_opening(now), None);
+        let issue = absent_disk(&slot, now).expect("an issue");
+        assert!(issue.what.ends_with("cannot be used: it does not answer"));
     }
 
     #[test]
@@ -415,7 +432,7 @@ pub(super) mod tests {
         assert!(opening_disk(&slot(), LONG_OPENING - Duration::from_millis(1)).is_none());
         let issue = opening_disk(&slot(), Duration::from_secs(12)).expect("an issue");
         assert!(issue.what == "opening /dev/sdq1 has taken 12 s so far", "{issue:?}");
-        assert!(issue.code == "disk_opening" && issue.health == Health::Warning, "{issue:?}");
+        assert!(issue.code == "disk_opening" && issue.severity == Severity::Warning, "{issue:?}");
     }
 
     #[test]
@@ -455,7 +472,7 @@ pub(super) mod tests {
         let millis = std::time::Duration::from_millis;
         let slow = Slow { asked: Asked::Write, mean: millis(301), peers: millis(2), since_unix_s: 7 };
         let issue = slow_disk(&slot(), &slow);
-        assert!(issue.code == "disk_slow" && issue.since_unix_s == 7, "{issue:?}");
+        assert!(issue.code == "disk_slow" && issue.since_unix_s == Some(7), "{issue:?}");
         let words = ["/dev/sdq1", "301.0 ms on average for a write", "take 2.0 ms"];
         assert!(words.iter().all(|word| issue.what.contains(word)), "{issue:?}");
     }
@@ -472,7 +489,10 @@ pub(super) mod tests {
         ] {
             slot.file = (state, 7);
             let issue = changed_file(&slot).expect(code);
-            assert!(issue.code == code && issue.since_unix_s == 7 && issue.what.contains(words), "{issue:?}");
+            assert!(
+                issue.code == code && issue.since_unix_s == Some(7) && issue.what.contains(words),
+                "{issue:?}"
+            );
         }
     }
 
