@@ -12,7 +12,7 @@
 //! for ever. Disks take only epochs that the records gave, so no such promise arises by itself; an
 //! administrator has the disk forget it. The disk then counts as one that went back in time, regardless
 //! of the writes under that promise: the record expels it for a full resync, or it serves the chunks
-//! that no other disk has (`space::coordinator::going_back`). No earlier owner can write to it, because
+//! that no other disk has (`space::coordinator::rollback`). No earlier owner can write to it, because
 //! opening a session names the epoch that the disk must have promised.
 //!
 //! **Too little**: an older image of the disk is in its place. A volume that needs chunks that only this

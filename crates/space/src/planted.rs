@@ -97,6 +97,8 @@ pub enum Planted {
     StaleSinceTooLate,
     /// A copy beyond the wanted number is given up without a check of the others.
     SurplusUnverified,
+    /// A fresh write that a copy had no space for fails, and stays on the others.
+    UndoForgotten,
 }
 
 impl Planted {
@@ -124,7 +126,7 @@ impl Planted {
 
     /// Bugs that need the faults of a whole stack (unreadable blocks, lost writes, disks that go back in
     /// time, nodes that lie), and bugs that need a moment which seeds rarely hit.
-    pub const OF_DISKS: [Self; 27] = [
+    pub const OF_DISKS: [Self; 28] = [
         Self::AppendByLowestId,
         Self::BelievedByLowestId,
         Self::ClaimWithoutFence,
@@ -151,6 +153,7 @@ impl Planted {
         Self::RetiringStaysStale,
         Self::SettledEarly,
         Self::SurplusUnverified,
+        Self::UndoForgotten,
         Self::WithdrawalUnfollowed,
     ];
 

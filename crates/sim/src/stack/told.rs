@@ -55,10 +55,9 @@ impl Told {
                 self.left.insert(*disk);
                 // Under all faults, a disk keeps the slabs that it has said to have.
                 let is_innocent = *why == StoreError::NotMapped.to_string() && !self.struck.contains(disk);
-                // Nothing is expelled for its machine's shortage (D20).
-                let is_late = why == "no answer in time";
-                let is_wrong =
-                    is_innocent || self.lacks_room && (is_late || *why == StoreError::NoSpace.to_string());
+                // Nothing is expelled for its machine's shortage (D20). One whose journal finds no space, as on a file system that copies on
+                // write, may be late.
+                let is_wrong = is_innocent || self.lacks_room && *why == StoreError::NoSpace.to_string();
                 return is_wrong.then(|| format!("disk {disk} is put out and did nothing wrong: {why}"));
             }
             _ => {}

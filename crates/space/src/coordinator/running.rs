@@ -126,7 +126,8 @@ impl Run {
         }
         let refused = std::mem::take(&mut self.refused);
         if let Some((_, first)) = refused.first() {
-            if self.acknowledged.is_empty() && refused.len() >= holders.len() && !self.is_undo {
+            let is_over = self.acknowledged.is_empty() && refused.len() >= holders.len() && !self.is_undo;
+            if is_over || is_fresh && Planted::UndoForgotten.is_planted() {
                 return Verdict::Refused(first.clone());
             }
             let lack_space = refused.iter().all(|(_, error)| *error == StoreError::NoSpace);

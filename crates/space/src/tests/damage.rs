@@ -418,7 +418,7 @@ fn a_block_is_lost_once_the_disk_that_has_it_is_out() {
 }
 
 #[test]
-fn a_disk_whose_file_cannot_grow_stays_and_a_fresh_write_is_undone_on_the_other_copy() {
+pub(super) fn a_disk_whose_file_cannot_grow_stays_and_a_fresh_write_is_undone_on_the_other_copy() {
     let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
     bench.write(0, WriteClass::Fresh, 8, 5).unwrap();
     bench.stores[1].set_fault(FakeFault::NoRoom);

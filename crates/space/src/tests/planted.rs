@@ -1,6 +1,6 @@
 //! Each bug that seeds do not find is found by a test.
 
-use super::{damage, faults, going_back, hedges, jobs, late_messages, nodes, real_stores};
+use super::{damage, faults, hedges, jobs, late_messages, nodes, real_stores, rollback};
 use crate::planted::{Planted, plant};
 use std::panic::catch_unwind;
 
@@ -39,6 +39,9 @@ fn finder(bug: Planted) -> fn() {
             jobs::a_write_waits_for_slabs_of_disks_that_are_being_brought_up_to_date
         }
         Planted::HedgeStaleCopy => hedges::a_late_read_is_never_asked_of_a_copy_in_the_making,
+        Planted::UndoForgotten => {
+            damage::a_disk_whose_file_cannot_grow_stays_and_a_fresh_write_is_undone_on_the_other_copy
+        }
         Planted::HostExpelsDisk => damage::a_disk_whose_machine_is_short_of_memory_stays_and_is_asked_again,
         Planted::MinHoldersIgnored => {
             faults::a_volume_opens_without_a_disk_as_long_as_every_chunk_surely_has_another_copy
