@@ -371,6 +371,11 @@ impl Liveness {
         }
     }
 
+    /// Whether the node counts on no disk of the other one.
+    pub fn is_gone(&self, node: usize, other: usize) -> bool {
+        self.processes[node].gone.contains(&other)
+    }
+
     /// The knowledge on which the node acts.
     pub fn known(&self, node: usize) -> Known {
         let process = &self.processes[node];

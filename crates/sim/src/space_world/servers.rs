@@ -235,8 +235,9 @@ impl Servers {
         course.after(lasting, Event::Heal(Healing::Disk(index)));
     }
 
-    /// Makes the disk that was not part of the pool a part of it, if there is one still.
-    pub fn add_disk(&mut self, course: &mut Course) {
+    /// Makes the disk that was not part of the pool a part of it, if there is one still. `is_gone(node, other)`: whether a node counts on no
+    /// disk of another one.
+    pub fn add_disk(&mut self, course: &mut Course, is_gone: impl Fn(usize, usize) -> bool) {
         let Some(new) = self.disks.iter_mut().find(|disk| !disk.added) else { return };
         new.added = true;
         let new = &*new;
@@ -245,10 +246,15 @@ impl Servers {
             let seen = see(new, &course.scenario, number);
             node.pool.borrow_mut().change(new.id, |known| *known = seen);
         }
-        let id = new.id;
+        let (id, of) = (new.id, new.node);
         self.report_slabs(course);
-        for coordinator in self.nodes.iter_mut().filter_map(|node| node.coordinator.as_mut()) {
+        for (number, node) in self.nodes.iter_mut().enumerate() {
+            let is_down = is_gone(number, of) && node.pool.borrow_mut().set_down(id, true);
+            let Some(coordinator) = &mut node.coordinator else { continue };
             coordinator.add_disk(id);
+            if is_down {
+                coordinator.disks_down(Monotonic(course.now), &[id]);
+            }
         }
     }
 

@@ -492,7 +492,8 @@ impl SpaceWorld {
                 course.after(lasting, heal_disk);
             }
             Kind::Add => {
-                servers.add_disk(course);
+                let membership = &self.membership;
+                servers.add_disk(course, |node, other| membership.is_gone(node, other));
                 self.pump_all();
             }
             Kind::AllAway => servers.send_all_away(course, lasting),

@@ -280,7 +280,6 @@ impl Director {
         if kind.damages() {
             world.told.strike(world.disks[disk].id);
         }
-        world.told.set_lacks_room(striking.lacks_room);
         super::narrate::stage(
             world.now,
             world.step,
@@ -300,7 +299,6 @@ impl Director {
         if let Some(striking) = &self.striking {
             striking.end(&world.disks, &world.state);
         }
-        world.told.set_lacks_room(false);
         if let Some(node) = &world.nodes[0] {
             world.disks.iter().for_each(|disk| node.space.set_retired(disk.id, false));
         }

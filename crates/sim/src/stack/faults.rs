@@ -52,8 +52,6 @@ pub(crate) struct Striking {
     pub image: Option<CrashDisk>,
     /// Errors of the medium that the disk had answered before, without those of reads that nothing needed.
     pub medium_errors: u64,
-    /// A disk finds no space on its machine, and nothing else is wrong.
-    pub lacks_room: bool,
 }
 
 /// A byte range of a disk.
@@ -142,7 +140,7 @@ impl Striking {
         let medium = &victim.medium;
         let whole = whole(structure, victim, node, random);
         let few = if structure == Structure::Data { 64 } else { 3 };
-        let (mut image, mut lacks_room) = (None, false);
+        let mut image = None;
         let write =
             |place: Place| FaultTarget::WriteRange { offset: place.offset, len_bytes: place.len_bytes };
         let strike_writes = |random: &mut Random, action| {
@@ -190,7 +188,6 @@ impl Striking {
             }
             Kind::RollBack => image = Some(medium.fork()),
             Kind::NoSpace => {
-                lacks_room = true;
                 medium.limit_allocation(Some(medium.allocated_bytes() + random.below(256 << 10)));
             }
             Kind::Slow => victim.control.latency.set(Duration::from_millis(random.between(5, 60))),
@@ -200,7 +197,7 @@ impl Striking {
             Kind::StateAway => send_state_away(state, random),
         }
         let medium_errors = victim.control.medium_errors.get();
-        Self { kind, disk: victim.id, structure, image, medium_errors, lacks_room }
+        Self { kind, disk: victim.id, structure, image, medium_errors }
     }
 
     /// Ends the cause of the fault. Its damage stays until it is repaired.

@@ -29,19 +29,12 @@ pub(crate) struct Told {
     open: BTreeMap<DiskId, Counted>,
     /// Disks that were expelled from a volume, which is reported too.
     left: BTreeSet<DiskId>,
-    /// The only fault is that a disk finds no space on its machine.
-    lacks_room: bool,
 }
 
 impl Told {
     /// From now on the disk may be named.
     pub fn strike(&mut self, disk: DiskId) {
         self.struck.insert(disk);
-    }
-
-    /// Sets whether nothing is wrong but that a disk finds no space.
-    pub fn set_lacks_room(&mut self, lacks_room: bool) {
-        self.lacks_room = lacks_room;
     }
 
     /// Takes notice of an event. Answers what is wrong with it.
@@ -54,10 +47,7 @@ impl Told {
             Event::DiskLeft { disk, why, .. } => {
                 self.left.insert(*disk);
                 // Under all faults, a disk keeps the slabs that it has said to have.
-                let is_innocent = *why == StoreError::NotMapped.to_string() && !self.struck.contains(disk);
-                // Nothing is expelled for its machine's shortage (D20). One whose journal finds no space, as on a file system that copies on
-                // write, may be late.
-                let is_wrong = is_innocent || self.lacks_room && *why == StoreError::NoSpace.to_string();
+                let is_wrong = *why == StoreError::NotMapped.to_string() && !self.struck.contains(disk);
                 return is_wrong.then(|| format!("disk {disk} is put out and did nothing wrong: {why}"));
             }
             _ => {}
