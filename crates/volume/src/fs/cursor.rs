@@ -28,7 +28,7 @@ impl DirectoryCursor {
     /// Entries after the one with this cookie (0: from the start) with their cookies, at most `entries_max`.
     ///
     /// # Errors
-    /// `Invalid` for a cookie that was never given, or so long ago that it is forgotten; those of
+    /// `Invalid` for a cookie that was never given or was forgotten long ago; those of
     /// [`FileSystem::list`].
     pub fn list(
         &mut self,
@@ -63,7 +63,7 @@ impl DirectoryCursor {
             .collect())
     }
 
-    /// The name that a cookie stands for.
+    /// Returns the name of a cookie.
     pub fn name(&self, cookie: u64) -> Option<&WideString> {
         let at = cookie.checked_sub(self.first)?.checked_sub(1)?;
         self.names.get(usize::try_from(at).ok()?)

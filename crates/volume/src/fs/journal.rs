@@ -1,8 +1,8 @@
-//! The journal in time: when what gathers is written.
+//! Timing of the journal: when gathered changes are written.
 //!
-//! Owns the log's writing end and the age of gathering changes. Promises: a change is on its way to the
-//! virtual disk [`JOURNAL_DELAY`] after it was added, or as soon as somebody wants its ticket, if there
-//! is space.
+//! Owns the log's writing end and the age of gathering changes. Promises: a change is being written to
+//! the virtual disk [`JOURNAL_DELAY`] after it was added, or as soon as somebody wants its ticket, if
+//! there is space.
 
 use std::time::Duration;
 
@@ -50,8 +50,8 @@ impl Journal {
         }
     }
 
-    /// Closes the batch that gathers, for a checkpoint that has all of it: replay begins behind it. If there is no space to write it,
-    /// the checkpoint alone carries it.
+    /// Closes the gathering batch for a checkpoint with all of its changes: replay begins behind it. If
+    /// there is no space to write it, the checkpoint alone carries them.
     pub fn close(&mut self, requests: &mut Requests) {
         if let Some(append) = self.log.cut() {
             write(append, requests);

@@ -112,7 +112,7 @@ impl AceKind {
 pub struct Ace {
     /// Type of the entry, which says whether it grants, refuses or does neither.
     pub kind: AceKind,
-    /// Inheritance and audit flags; unknown bits are kept.
+    /// Inheritance and audit flags; unknown bits are preserved.
     pub flags: AceFlags,
     /// Access rights (MS-SMB2 2.2.13.1), generic ones possibly among them.
     pub mask: u32,
@@ -246,7 +246,7 @@ pub struct SecurityDescriptor {
     pub group: Option<Sid>,
     /// Discretionary ACL, by which access is decided.
     pub dacl: Option<Acl>,
-    /// System ACL: audit entries, labels, attributes and policies; kept only.
+    /// System ACL: audit entries, labels, attributes and policies; stored only.
     pub sacl: Option<Acl>,
 }
 

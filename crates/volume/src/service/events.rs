@@ -8,7 +8,7 @@ pub const INTERNAL: u64 = 3 << 62;
 
 /// Answers, breaks and closings that the server has not fetched yet, in their order.
 ///
-/// Invariant: an operation is answered once, and nothing is told of it after that.
+/// Invariant: an operation is answered once, and has no event after that.
 #[derive(Debug, Default)]
 pub struct Events(Vec<Event>);
 

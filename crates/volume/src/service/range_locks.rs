@@ -1,8 +1,9 @@
 //! Byte-range locks of one stream (MS-FSA 2.1.5.8, 2.1.5.9, 2.1.4.10).
 //!
-//! Owns the ranges that each open holds. Promises: a request gets all its locks or none; taking, giving up and checking a range take
-//! steps in proportion to the logarithm of the number of locks, and one more for each lock that meets the range and does not forbid it:
-//! only the asker's own exclusive ones. Never waits: requests that have to wait stand in [`super::waiting_locks`].
+//! Owns the ranges that each open holds. Promises: a request gets all its locks or none; taking,
+//! releasing and checking a range take steps in proportion to the logarithm of the number of locks, and
+//! one more for each lock that meets the range and does not forbid it: only the requester's own
+//! exclusive ones. Never waits: requests that have to wait are in [`super::waiting_locks`].
 
 use super::intervals::{Interval, IntervalSet};
 use crate::backend::{ByteRange, LockElement, OpenId, SessionId};
@@ -11,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use types::{NtStatus, Sid};
 
-/// A lock, in the order in which an open's are given up: of two on one range the exclusive one first.
+/// A lock, in the order in which an open's are released: of two on one range the exclusive one first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Lock {
     owner: OpenId,
@@ -21,8 +22,8 @@ struct Lock {
 
 /// The locks of one stream.
 ///
-/// Invariant: a range that is held stands in `exclusive` or in `shared`, once for its owner however often it is held, and `counts` has
-/// the sum for each open that holds any.
+/// Invariant: a locked range is in `exclusive` or in `shared`, once for its owner however often it is
+/// locked, and `counts` has the sum for each open that holds any.
 #[derive(Debug, Default)]
 pub struct RangeLocks {
     /// The number of times that each is held.
@@ -83,7 +84,7 @@ impl RangeLocks {
         }
     }
 
-    /// Takes all of `elements` (whose `exclusive` says how), or none.
+    /// Takes all of `elements` (each one's `exclusive` says how), or none.
     ///
     /// # Errors
     /// LOCK_NOT_GRANTED.
@@ -103,7 +104,8 @@ impl RangeLocks {
         Ok(())
     }
 
-    /// Takes back a lock that was held so many times before a start of the server. False: another one's is in the way.
+    /// Restores a lock, which was held `times` times before a start of the server. False: another one
+    /// conflicts.
     pub fn restore(&mut self, owner: OpenId, interval: Interval, shared: bool, times: u32) -> bool {
         let lock = Lock { owner, interval, shared };
         let fits = !self.conflicts(lock);
@@ -166,7 +168,7 @@ impl RangeLocks {
 
 /// The number of locks held and waited for by each session, by each user, and by all.
 ///
-/// Invariant: `all` is the sum of `by_session` and that of `by_user`, in which nobody stands with none.
+/// Invariant: `all` is the sum of `by_session` and that of `by_user`; neither lists zero.
 #[derive(Debug, Default)]
 pub struct LocksTaken {
     by_session: HashMap<SessionId, usize>,
@@ -184,8 +186,8 @@ impl LocksTaken {
         self.all
     }
 
-    /// Whether a user may have this many more locks, of a volume that has `most`: no more than are left free for everybody else together, so
-    /// that no user takes all. A user who has none takes what is left.
+    /// Whether a user may have this many more locks, of a volume that has `most`: no more than are left
+    /// free for everybody else together, so that no user takes all. A user without any may take the rest.
     pub fn may_take(&self, user: &Sid, locks: usize, most: usize) -> bool {
         let free = most.saturating_sub(self.all);
         let own = self.by_user.get(user).copied().unwrap_or(0);

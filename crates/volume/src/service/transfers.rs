@@ -47,7 +47,7 @@ pub enum InFlight {
 }
 
 impl InFlight {
-    /// Returns the stream that is worked on: it must not go away.
+    /// Returns the stream of the transfer: it must not be reclaimed.
     fn stream(&self) -> Option<StreamId> {
         match self {
             Self::Read { stream, .. }
@@ -76,13 +76,13 @@ pub struct Copy {
     pub bytes: u64,
     /// Bytes on their way.
     pub piece: u64,
-    /// Whether it answers without figures: it was asked for as one range.
+    /// Whether it answers without figures: the request was for one range.
     pub plain: bool,
 }
 
 /// All transfers, by the token that the file layer answers with.
 ///
-/// Invariant: the file layer holds a token exactly while its transfer stands here.
+/// Invariant: the file layer holds a token exactly while its transfer is listed here.
 #[derive(Debug, Default)]
 pub struct Transfers(Slab<InFlight>);
 
@@ -92,7 +92,7 @@ impl Transfers {
         self.0.try_remove(token as usize)
     }
 
-    /// Returns a place whose key is the token of a transfer, if it does not end at once.
+    /// Returns a place whose key is the token of a transfer, in case it does not end immediately.
     #[inline]
     pub fn vacant(&mut self) -> VacantEntry<'_, InFlight> {
         self.0.vacant_entry()

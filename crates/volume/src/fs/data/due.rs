@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use crate::fs::types::FsError;
 
-/// Changes are written back after this time; the journal follows within its own delay: five seconds in all.
+/// Age at which changes are written back; the journal follows within its own delay: five seconds in
+/// all.
 pub const DIRTY_DELAY: Duration = Duration::from_secs(2);
 
 /// Pauses of write-back after writes that failed: the first, and the longest.
@@ -28,10 +29,10 @@ pub struct Overdue {
     pub since: Monotonic,
 }
 
-/// Streams with something to be written back or published.
+/// Streams with data to write back or publish.
 ///
-/// Each is listed once: in `queue`, which is in the order of their oldest changes, in `overdue`, or in `held`. A stream that is taken out of
-/// all has to be marked again, or to be unlisted.
+/// Each is listed once: in `queue`, which is in the order of their oldest changes, in `overdue`, or in
+/// `held`. A stream taken out of all has to be marked again or unlisted.
 #[derive(Debug, Default)]
 pub struct Due {
     listed: BTreeSet<usize>,
@@ -88,7 +89,7 @@ impl Due {
         self.queue.front().map(|(since, _)| since.after(DIRTY_DELAY))
     }
 
-    /// Moves streams whose time has come to the overdue ones; how many there are.
+    /// Moves streams whose time has come to the overdue ones. Returns the number of these.
     pub fn begin_overdue(&mut self, now: Monotonic) -> usize {
         while let Some(&(since, slot)) = self.queue.front()
             && now >= since.after(DIRTY_DELAY)
