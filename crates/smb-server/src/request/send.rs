@@ -33,7 +33,7 @@ fn build(response: &mut Response, is_compound: bool, is_last: bool) -> Built {
     if !is_last {
         response.header.next_command = U32::new(padded as u32);
     }
-    // Padding lies in the head if there is no payload behind it.
+    // Padding is in the head if no payload follows.
     let head_len = if payload.is_empty() { padded } else { HEADER_BYTES + body_len };
     let mut head = BufMut::for_overwrite(head_len);
     let (header, body) = head.split_at_mut(HEADER_BYTES);
@@ -119,7 +119,7 @@ pub(super) fn send<B: Backend, D: Directory>(
     if let Some(session) = sealed_by {
         match seal(state, session, &out) {
             Some(sealed) => out = Payload::from(sealed),
-            // Without its key nothing may be said in the clear.
+            // Without its key the answer must not be sent in the clear.
             None => {
                 state.connections.close(connection);
                 return end_logged_off(state, responses);

@@ -14,7 +14,7 @@ use smb::wire::{
 use types::{FileTime, NtStatus};
 use volume::backend::{CacheGrant, Created, ExtendedAttribute, LeaseRequest, LeaseState, LeaseVersion2};
 
-/// The create contexts of a request, as far as the server knows them.
+/// The create contexts of a request that the server knows.
 #[derive(Default)]
 pub(super) struct Contexts<'a> {
     pub extended_attributes: Vec<ExtendedAttribute>,
@@ -142,7 +142,7 @@ pub(super) struct Asked {
     /// The version of the durable handle asked for.
     pub durable_version: Option<u8>,
     pub reconnect: bool,
-    /// The 64 bits that stand for the volume in the on-disk id.
+    /// The volume's number of 64 bits in the on-disk id.
     pub volume_number: u64,
 }
 
