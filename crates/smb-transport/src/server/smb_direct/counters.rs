@@ -64,7 +64,7 @@ counters! {
         stalls_rdma_registrations,
         /// Times that a message waited for a credit.
         stalls_send_credit,
-        /// Always 0: the queue of sends has no limit of its own here.
+        /// Always 0: the queue of sends has no limit here.
         stalls_send_queue,
     }
 }

@@ -17,7 +17,7 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    /// The backlog as of now. `waits`: there is one; `moved_bytes`: since the connection began.
+    /// Returns the present backlog. `waits`: there is one; `moved_bytes`: since the connection began.
     pub fn after(before: Option<Self>, waits: bool, moved_bytes: u64, now: Monotonic) -> Option<Self> {
         match before {
             _ if !waits => None,
@@ -31,7 +31,8 @@ impl Backlog {
 pub(super) struct Kept {
     pub party: PartyId,
     pub loan: Option<Loan>,
-    /// Memory of the receives that are posted to a device for it. Without it there are the few that a connection needs at least.
+    /// Memory of the receives posted to a device for it. Without it there is the least number that a
+    /// connection needs.
     pub receives: Option<Loan>,
     /// Memory of a transfer that has not come whole.
     pub transfer_bytes: usize,
