@@ -154,7 +154,7 @@ impl Seat {
         }
     }
 
-    /// Marks the connection for good as one of those that seats are meant for.
+    /// Marks the connection for good as authenticated: seats are for these.
     pub fn prove(&self) {
         self.seats.table().admission.prove(self.id);
     }
@@ -170,7 +170,7 @@ impl Seat {
         self.seats.table().unprove(self.id);
     }
 
-    /// Begins a request on the connection, which lasts until its answer has left.
+    /// Begins a request on the connection, which lasts until its answer is sent.
     pub(crate) fn begin(self: &Arc<Self>) -> AtWork {
         self.seats.table().work.insert(self.id, Work { leaving: None });
         AtWork(self.clone())
@@ -228,7 +228,7 @@ mod tests {
         Some(TokenHash::of(&number.to_le_bytes()))
     }
 
-    /// All seats, each proven by a token of its own.
+    /// Fills all seats, each proven by its own token.
     fn filled(seats: &Arc<Seats>) -> Vec<Arc<Seat>> {
         let proven = |number| {
             let seat = Arc::new(seats.take(peer(1)).unwrap());
