@@ -1,7 +1,8 @@
 //! Limit on a host's wrong tokens.
 //!
-//! Promises: after [`GUESSES_MAX`] wrong ones in [`WINDOW`] no token of that host is checked before that time
-//! is over; other hosts are not affected; memory is bounded, and so are lines about it in the audit log.
+//! Promises: after [`GUESSES_MAX`] wrong tokens in [`WINDOW`] no token of that host is checked until
+//! that time is over; other hosts are not affected; memory is bounded, and so are entries about it in
+//! the audit log.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};

@@ -1,7 +1,7 @@
 //! Issues of the cluster, for health.
 //!
-//! Promises: heartbeats at the moment of the request tell which servers are up; reports of etcd and the
-//! records are as of the last check, which nobody waits for.
+//! Promises: heartbeats at the moment of the request say which servers are up; reports of etcd and the
+//! records are as of the last check, for which no request waits.
 
 use api::cluster::Unserved;
 use api::model::{Health, HealthIssue};
@@ -33,11 +33,11 @@ pub(crate) struct Looked {
     pub alarms: Vec<EtcdAlarm>,
     /// The members of etcd, as they are; none if that is not known.
     pub etcd: Vec<MemberHealth>,
-    /// `None`: there was no check yet.
+    /// Time of the check; `None`: none yet.
     pub at: Option<Instant>,
 }
 
-/// Inputs of the issues, and since when each issue is there.
+/// Inputs of the issues, and the start of each.
 #[derive(Default)]
 pub(crate) struct Issues {
     looked: Mutex<Looked>,
@@ -190,8 +190,7 @@ fn without_members(seen: &Seen<'_>) -> Option<HealthIssue> {
     })
 }
 
-/// Members without a vote that ought to have one, on servers that are up: a server that is down is an
-/// issue of its own.
+/// Members that lack a due vote, on servers that are up: a server that is down is an issue of its own.
 pub(crate) fn members_without_vote<'a>(seen: &'a Seen<'_>) -> impl Iterator<Item = HealthIssue> + 'a {
     let etcd = &seen.looked.etcd;
     let up = seen.members.iter().filter(|node| !etcd.is_empty() && !(seen.is_down)(node.id));

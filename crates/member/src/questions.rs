@@ -1,7 +1,7 @@
-//! Questions of other servers on the cluster's port, and who may ask them.
+//! Requests of other servers on the cluster's port, and who may send them.
 //!
-//! Promises: a stranger may only join and check whether it could, by a token; a server that was removed
-//! is a stranger, and learns that it was removed. Admissions, refusals and wrong tokens are in the
+//! Promises: a stranger may only join, or check whether it could, by a token; a removed server is a
+//! stranger, and gets the answer that it was removed. Admissions, refusals and wrong tokens are in the
 //! audit log and in the log, with the address.
 
 use crate::admission::{self, Refused};

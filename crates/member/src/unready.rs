@@ -1,7 +1,8 @@
 //! Answers API requests while a server waits for the cluster's state: 503, with the reason.
 //!
-//! Promises: answers only once the wait has lasted, so as not to disturb an ordinary start; one request at a
-//! time, each within a second, of bounded size. Needs no token, as it reveals only what `/healthz` does.
+//! Promises: answers only once the wait has lasted, so as not to disturb an ordinary start; one request
+//! at a time, each within a second, of bounded size. Needs no token, as it reveals only what `/healthz`
+//! does.
 
 use crate::identity::Identity;
 use crate::waiting::look;
@@ -94,7 +95,7 @@ impl Answering {
                         looked = Some((Instant::now(), waits.in_words(&self.identity)));
                     }
                     let why = looked.as_ref().map_or("", |(_, why)| why);
-                    // A client that does not ask, or goes, gets no answer.
+                    // A client without a request, or one that disconnects, gets no answer.
                     let _ = answer(client, why);
                 }
                 Err(_) => std::thread::sleep(PAUSE),

@@ -1,7 +1,8 @@
-//! The reason why a starting server still waits for the cluster's state: missing servers, or its own removal.
+//! The reason why a starting server still waits for the cluster's state: missing servers, or its own
+//! removal.
 //!
-//! Promises: only checks, within [`PATIENCE`] and a little; never calls a server missing whose etcd
-//! takes a connection.
+//! Promises: only checks, within [`PATIENCE`] and a little; never reports a server as missing if its
+//! etcd accepts connections.
 
 use crate::alone::date;
 use crate::asking::ask;

@@ -1,6 +1,7 @@
-//! Questions and answers between servers on the cluster's port: one JSON object in a frame, over TLS.
+//! Requests and answers between servers on the cluster's port: one JSON object in a frame, over TLS.
 //!
-//! Promises: a frame is bounded before anything is kept of it; an unknown question or field is refused. Secrets are not shown by `Debug`.
+//! Promises: a frame's length is checked before any of it is kept; an unknown request or field is
+//! refused. `Debug` hides secrets.
 
 use crate::admission::Applicant;
 use records::NodeRecord;
@@ -16,7 +17,7 @@ use zeroize::Zeroize;
 
 /// Bytes of one question. A body of the management API (64 KiB) fits, escaped as JSON in JSON.
 pub const FRAME_BYTES_MAX: usize = 144 << 10;
-/// Bytes of an answer, which only a server that was asked may give.
+/// Longest answer, which only a requested server may send.
 pub const ANSWER_BYTES_MAX: usize = 4 << 20;
 /// How long a question, or its answer, may take on its way.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -48,9 +49,10 @@ pub enum Ask {
     Examine { token: String, secret: Secret },
     /// The same facts for servers of the cluster.
     Facts,
-    /// Whether the server whose certificate asks is in the cluster still; it may have been removed while it was off.
+    /// Whether the server with the request's certificate is still in the cluster; it may have been removed
+    /// while it was off.
     Standing,
-    /// Has a server of the cluster look whether it reaches others.
+    /// Has a server of the cluster check whether it reaches others.
     Probe { targets: Vec<Target> },
     /// Has a server of the cluster do a task that only it can.
     Errand(Errand),
@@ -64,7 +66,7 @@ pub struct Errand {
     pub method: String,
     /// The path, with the query.
     pub path: String,
-    /// JSON; empty if there is none.
+    /// JSON; empty: none.
     pub body: Secret,
     /// `None`: the holder of a server's token file, or the server itself, asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,7 +79,7 @@ pub struct Errand {
 pub struct ErrandBy {
     /// Name of the token of the API.
     pub token: String,
-    /// Role of that token, which bounds the task.
+    /// Role of that token, which limits the task.
     pub role: Role,
 }
 
@@ -91,7 +93,7 @@ pub struct Target {
     pub cluster: SocketAddr,
     /// Address of its SMB server; of a witness, of its cluster port.
     pub smb: SocketAddr,
-    /// Address of SMB Direct; `None`: it serves none.
+    /// Address of SMB Direct; `None`: not served.
     pub rdma: Option<SocketAddr>,
 }
 
@@ -158,7 +160,7 @@ pub struct Storage {
     pub disks: u32,
     /// Sum of the disks' sizes in bytes.
     pub size_bytes: u64,
-    /// Paths of those that fail or are gone.
+    /// Paths of failing or missing disks.
     pub failing: Vec<String>,
 }
 
@@ -194,10 +196,9 @@ pub struct Facts {
 pub struct Probed {
     /// Name of the server that was to be reached.
     pub name: String,
-    /// Microseconds for a connection by TCP to its SMB port; else why there was none.
+    /// Microseconds for a TCP connection to its SMB port; else the error.
     pub tcp: Result<f64, String>,
-    /// Median microseconds for a round trip of 4 KiB by SMB Direct; else why there was none. `None`: it has
-    /// no SMB Direct.
+    /// Median microseconds for a round trip of 4 KiB by SMB Direct; else the error. `None`: no SMB Direct.
     pub rdma: Option<Result<f64, String>>,
 }
 
@@ -217,7 +218,7 @@ impl Message for Tell {
     const BYTES_MAX: usize = ANSWER_BYTES_MAX;
 }
 
-/// A frame as it stands on the wire.
+/// Encodes a message as a frame.
 ///
 /// # Errors
 /// If it is too long.
