@@ -58,11 +58,11 @@ pub struct Change {
     pub still_inherited: Vec<String>,
 }
 
-/// Makes the change that `request` wants to a descriptor. `parent`: of the directory that it is in, if any.
+/// Applies the change in `request` to a descriptor. `parent`: that of its directory, if any.
 ///
 /// # Errors
-/// `Invalid` for a word that is no access, `NotFound` for a name that `sid_of` does not know or that has no entry, `Conflict` for entries
-/// that come from above, `Corrupt`.
+/// `Invalid` for a word that is no access mask, `NotFound` for a name unknown to `sid_of` or without an
+/// entry, `Conflict` for inherited entries, `Corrupt`.
 pub fn change(
     file: &Described,
     parent: Option<&Described>,
@@ -95,15 +95,16 @@ pub fn change(
         edit::grant(&mut dacl, ace(entry, sid_of(&entry.who)?)?);
     }
     edit::put_in_order(&mut dacl);
-    // Both bits together say that inheritance was computed by the one who writes (MS-DTYP 2.4.6): then what is made below is marked
-    // as inherited.
+    // Both bits together say that the writer computed the inheritance (MS-DTYP 2.4.6): then entries made
+    // below are marked as inherited.
     let control = Control::SELF_RELATIVE
         | Control::DACL_PRESENT
         | Control::DACL_AUTO_INHERITED
         | Control::DACL_AUTO_INHERIT_REQUIRED
         | changed.control & Control::DACL_PROTECTED;
     let owner = request.owner.as_deref().map(sid_of).transpose()?;
-    // A file without a DACL is open to everyone, and with an empty one to nobody: it keeps none as long as nothing is granted.
+    // A file without a DACL is open to everyone, and with an empty one to nobody: it keeps none until
+    // something is granted.
     let dacl = (had_dacl || !dacl.aces.is_empty()).then_some(dacl);
     let changed = SecurityDescriptor { control, owner, group: None, dacl, sacl: None };
     let descriptor = changed.build().map_err(|status| {

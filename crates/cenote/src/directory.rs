@@ -18,7 +18,7 @@ pub struct Directory {
     /// By lower-cased name.
     users: BTreeMap<String, UserSecret>,
     groups: Vec<Group>,
-    /// Names and kinds of both: clients ask for a thousand at a time.
+    /// Names and kinds of accounts and groups: clients ask for a thousand at a time.
     by_sid: HashMap<Sid, (String, AccountKind)>,
     /// By lower-cased name.
     group_sids: BTreeMap<String, Sid>,
@@ -122,7 +122,7 @@ impl Directory {
         self.account_by_sid(self.group_sids.get(&fold(name))?)
     }
 
-    /// The name of an account, a group or a well-known SID; a SID's text if nobody has it.
+    /// Returns the name of an account, a group or a well-known SID; the text of an unknown SID.
     pub fn display_name(&self, sid: &Sid) -> String {
         let well_known =
             || well_known().into_iter().find(|(known, _)| known == sid).map(|(_, name)| name.to_owned());
@@ -170,7 +170,8 @@ impl Directory {
     }
 }
 
-/// S-1-5-21-X-Y-Z-513: the primary group that Windows gives every account, named `None` on a server of its own.
+/// S-1-5-21-X-Y-Z-513: the primary group that Windows gives every account, named `None` on a standalone
+/// server.
 const DOMAIN_USERS: u32 = 513;
 
 fn entry(sid: &Sid, name: &str, kind: AccountKind) -> AccountEntry {
@@ -211,7 +212,7 @@ impl SharedDirectory {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether it is as recorded, as far as other servers of the cluster told.
+    /// Returns whether the directory matches the records, by other servers' notifications.
     pub fn freshness(&self) -> &Freshness {
         &self.1
     }

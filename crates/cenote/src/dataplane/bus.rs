@@ -15,7 +15,8 @@ use std::time::Duration;
 use sys::driver::Driver;
 use types::{DiskId, Monotonic, NodeId};
 
-/// Time in which servers that stop together hear of each other: each says so at once, and repeatedly.
+/// Time in which servers that stop together notice each other: each announces it immediately and
+/// repeatedly.
 const OTHERS_HEARD: Duration = Duration::from_millis(300);
 /// Interval between checks whether others still need this server.
 const LOOK_EVERY: Duration = Duration::from_millis(20);

@@ -242,9 +242,9 @@ impl Plane {
         self.node.tasks.spawn(async move { answer(reply, work(&plane.node).await) });
     }
 
-    /// Takes no new requests and lets answers leave, hands the volumes over to other servers, closes
-    /// clients' connections, makes everything durable, and leaves the volumes settled. Clients do not learn
-    /// that a volume goes, which would end their handles; they come again when their connection closes.
+    /// Refuses new requests and sends outstanding answers, hands the volumes over to other servers, closes
+    /// clients' connections, makes everything durable, and closes the volumes. Clients are not told of a
+    /// volume's removal, which would end their handles; they reconnect when their connection closes.
     async fn drain(&self, within: Duration) {
         let tasks = &self.node.tasks;
         let deadline = tasks.now().after(within);

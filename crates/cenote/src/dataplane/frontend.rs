@@ -22,7 +22,7 @@ pub(super) struct Frontend {
     clients: RefCell<Clients>,
     logon_lines: LogonLines,
     pipe_changes: PipeChanges,
-    /// No more connections are taken.
+    /// Set once no more connections are accepted.
     draining: Cell<bool>,
     /// Bytes of messages that are not sent yet, over all connections by TCP. Counted while the server drains.
     unsent_bytes: Cell<usize>,
@@ -64,7 +64,7 @@ impl Frontend {
         self.clients.borrow()
     }
 
-    /// Carries messages of clients to the server; returns whether there were any.
+    /// Passes clients' messages to the server. Returns whether there were any.
     pub(super) fn hear_clients(&self, now: Monotonic) -> bool {
         let mut clients = self.clients.borrow_mut();
         if self.draining.get() {
@@ -110,8 +110,9 @@ impl Frontend {
         }
     }
 
-    /// When the server or a connection is due. To be asked after [`Frontend::end_turn`]: what stays due in the server waits for disks (data
-    /// to be written while enough of it is on its way), which are heard first.
+    /// Returns when the server or a connection is due. Call it after [`Frontend::end_turn`]: work still due
+    /// in the server then waits for disks (data to write while enough of it is under way), whose
+    /// completions come first.
     pub(super) fn next_timeout(&self, now: Monotonic) -> Option<Monotonic> {
         let server = self.server.borrow().next_timeout();
         let server = server.map(|at| if at <= now { now.after(DUE_PAUSE) } else { at });
@@ -139,7 +140,7 @@ impl Frontend {
         !self.server.borrow().owes_answers() && self.unsent_bytes.get() == 0
     }
 
-    /// Closes the connections of clients, which come back elsewhere, or to the next start.
+    /// Closes the connections of clients, which reconnect to another server, or after a restart.
     pub(super) fn part_from_clients(&self) {
         self.server.borrow_mut().part_from_clients();
     }

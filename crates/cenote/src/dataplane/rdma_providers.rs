@@ -1,4 +1,4 @@
-//! The RDMA providers of the data plane: iWARP in software, and devices if there are any.
+//! The RDMA providers of the data plane: iWARP in software, and any devices.
 
 use crate::control::CommandError;
 use crate::limits::Limits;

@@ -155,7 +155,7 @@ pub(super) struct Import {
     plan: import::Plan,
     /// The key of the server that had the pool, if the administrator named it.
     old_key: Option<SealKey>,
-    /// Disks that were left out, with the reason.
+    /// Skipped disks, with the reason.
     skipped: Vec<String>,
 }
 

@@ -18,7 +18,7 @@ fn unavailable(error: StateError) -> ApiError {
 }
 
 impl Manager {
-    /// The self-relative security descriptor behind a path in a share.
+    /// Returns the self-relative security descriptor of a path in a share.
     ///
     /// # Errors
     /// If there is no such share or file, or its volume does not answer.
@@ -43,8 +43,8 @@ impl Manager {
         Ok((share.volume, names.join("\\")))
     }
 
-    /// The name of another server if only that one can act on `what`. `None`: this one acts, or refuses
-    /// objects that nobody knows, and others' while the state does not answer, with the reason.
+    /// Returns the name of another server if only that one can act on `what`. `None`: this one acts, or
+    /// gives a reason to refuse objects that are unknown, and others' while the state does not answer.
     pub(super) async fn server_of(&self, what: Subject) -> Result<Option<String>, ApiError> {
         let what = match what {
             Subject::Share(name) => {
@@ -116,7 +116,7 @@ impl Manager {
         found.await
     }
 
-    /// Waits until this server knows the volume, or knows it no more.
+    /// Waits until this server knows the volume, or no longer knows it.
     async fn await_followed(&self, name: &str, is_there: bool) -> Result<(), ApiError> {
         let until = Instant::now() + FOLLOWED_WITHIN;
         while self.look().await?.volumes.iter().any(|volume| same(&volume.name, name)) != is_there {
@@ -164,7 +164,7 @@ enum Owned {
     VolumeId(types::VolumeId),
 }
 
-/// The name of the server that has it, if that is another one than `own` and is in the cluster.
+/// Returns the name of the owning server, if that is in the cluster and not `own`.
 fn owner_of(state: &State, what: &Owned, own: NodeId) -> Result<Option<String>, StateError> {
     let owner = match what {
         Owned::Disk(id) => state.read::<DiskRecord>(&id.to_string())?.and_then(|record| record.value.node),

@@ -90,7 +90,8 @@ impl Show {
         }
     }
 
-    /// Gives issues without a recorded beginning the time at which they were first seen, and forgets those that are gone.
+    /// Dates issues without a recorded beginning by their first appearance, and forgets those that have
+    /// ended.
     fn date_issues(&self, issues: &mut [HealthIssue], unix_s: u64) {
         let mut seen = self.issues_seen.borrow_mut();
         let before = std::mem::take(&mut *seen);
@@ -101,7 +102,7 @@ impl Show {
         }
     }
 
-    /// Shows the part of a snapshot that the server knows.
+    /// Shows the server's part of a snapshot.
     fn show_server(&self, node: &Node, frontend: &Frontend) -> Snapshot {
         let (server, clients) = (frontend.server(), frontend.clients());
         let (now, wall) = (node.tasks.now(), unix_now());
