@@ -19,7 +19,7 @@ pub use crate::values::{AccessToken, ExtendedAttribute, Privileges, WideString};
 pub struct OperationId(pub u64);
 
 impl OperationId {
-    /// Names operations whose answers nobody waits for; any number of them can be under way at once.
+    /// Names operations whose answers are ignored; any number of them can be under way.
     pub const UNATTENDED: Self = Self(0);
 }
 
@@ -316,7 +316,7 @@ pub struct Create {
     pub replay: bool,
 }
 
-/// Takes up a durable handle again (MS-SMB2 3.3.5.9.7, 3.3.5.9.12).
+/// Reconnects a durable handle (MS-SMB2 3.3.5.9.7, 3.3.5.9.12).
 #[derive(Debug, Clone)]
 pub struct Reconnect {
     /// Client, user and share of the reconnect.
@@ -467,7 +467,7 @@ pub struct VolumeInformation {
 /// A time to set. MS-FSCC 2.4.7 knows three requests beside a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SetTime {
-    /// Leaves the time as it is (0).
+    /// Leaves the time unchanged (0).
     #[default]
     Keep,
     /// -1: this open's later operations do not change it.
@@ -640,7 +640,7 @@ pub enum Operation {
         /// Open of the file.
         open: OpenId,
     },
-    /// Answers [`Reply::ExtendedAttributes`] with all of them.
+    /// Answers [`Reply::ExtendedAttributes`] with the whole list.
     QueryExtendedAttributes {
         /// Open of the file.
         open: OpenId,
@@ -690,7 +690,7 @@ pub enum Operation {
         after: u64,
         /// Most entries of the answer.
         entries_max: u32,
-        /// Entries are to have their short names.
+        /// Include short names in the entries.
         short_names: bool,
     },
     /// Locks or unlocks all elements or none; waits if an element may wait.
@@ -815,7 +815,8 @@ pub enum Operation {
         /// Session whose opens end or wait.
         session: SessionId,
     },
-    /// The answer by which the session got the open reached nobody: it waits for its client anew, or is closed if it cannot.
+    /// The answer that gave the session the open was lost: the open waits for its client again, or is
+    /// closed if it cannot.
     Abandon(OpenId, SessionId),
     /// An administrator closes it.
     ForceClose {

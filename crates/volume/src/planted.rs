@@ -8,7 +8,7 @@
 pub enum Planted {
     /// A freed block is reused before the transaction that freed it is durable.
     AllocatorReuseEarly,
-    /// A checkpoint begins without enough space, and changes that grow are not held back for its sake.
+    /// A checkpoint begins without enough space, and growing changes do not wait for it.
     CheckpointReserveOff,
     /// Freed blocks return one empty chunk, however many there are.
     ChunksGivenBackOnce,

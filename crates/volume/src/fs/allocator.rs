@@ -92,7 +92,7 @@ pub struct Allocator {
     damage: Option<FsError>,
     /// Blocks that can be reserved in chunks ready for data.
     ready_free: u64,
-    /// Chunks that nobody uses, and chunks not proven.
+    /// Unused chunks, and chunks not proven.
     free_chunk_count: u64,
     unproven_count: u64,
     changes: u64,
@@ -323,7 +323,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// Takes up to `want` blocks that nobody owns, at `goal` if that is free.
+    /// Takes up to `want` free blocks, at `goal` if that is free.
     pub fn reserve(&mut self, goal: Option<Lba>, want: u32) -> Result<BlockRun, Refusal> {
         if let Some(goal) = goal {
             let group = self.group_of(goal);
@@ -497,13 +497,13 @@ impl Allocator {
         self.ready_free
     }
 
-    /// The first chunk that nobody uses.
+    /// Returns the first unused chunk.
     pub fn free_chunk(&self) -> Option<u32> {
         let is_free = |chunk: &Chunk| chunk.chunk_use == ChunkUse::Free && chunk.state == ChunkState::Ready;
         self.chunks.iter().position(is_free).map(|at| at as u32)
     }
 
-    /// Number of chunks that nobody uses, or that are about to be so.
+    /// Number of chunks that are unused, or about to be.
     pub fn free_chunks(&self) -> u64 {
         self.free_chunk_count
     }
@@ -604,9 +604,9 @@ impl Allocator {
         12 + u64::from(self.chunk_count()) * data + self.pages.chunk_count() * meta
     }
 
-    /// The space map as a checkpoint stores it: data as it was recorded, pages as they are, without those in `old`. Format version 2
-    /// (32 bits), blocks of a chunk (32), number of chunks (32); for each chunk its use (8 bits), then for data the free blocks of each
-    /// group (32 bits each), for metadata the bitmap of its pages.
+    /// Encodes the space map for a checkpoint: recorded data, present pages without those in `old`. Format
+    /// version 2 (32 bits), blocks of a chunk (32), number of chunks (32); for each chunk its use (8 bits),
+    /// then for data the free blocks of each group (32 bits each), for metadata the bitmap of its pages.
     pub fn encode_space_map(&self, records: &[ChunkRecord], old: &[(Lba, u32)]) -> Vec<u8> {
         let pages = self.pages.used_without(old);
         let mut out = Vec::new();

@@ -23,7 +23,7 @@ const BLOCKS_GOAL: u64 = 1024;
 /// Shorter runs, below 32 KiB, are not discarded: writes there go through the disks' journals.
 const RUN_BLOCKS_MIN: u32 = 8;
 
-/// How long blocks wait for others.
+/// Time for which blocks gather.
 const DELAY: Duration = Duration::from_millis(20);
 
 /// Freed blocks that cannot be reserved yet.
@@ -49,7 +49,7 @@ impl BackgroundTrim {
         self.blocks == 0
     }
 
-    /// All of them.
+    /// Returns all runs, waiting or being discarded.
     pub fn runs(&self) -> impl Iterator<Item = &BlockRun> {
         self.waiting.iter().chain(&self.under_way)
     }

@@ -23,11 +23,11 @@ use super::times::Times;
 use super::types::{Config, FsError};
 use crate::planted::Planted;
 
-/// How far the volume is on its way into use.
+/// Progress of the volume into use.
 pub enum State {
     /// Reading, or writing the first superblocks.
     Opening(Box<FsOpening>),
-    /// The first transaction of a new volume is on its way.
+    /// The first transaction of a new volume is being written.
     Formatting,
     /// The journal is replayed; the opening reads facts about the volume.
     Finishing,
@@ -180,7 +180,7 @@ impl Base {
         self.unpromised_blocks(unstored) + self.free_chunk_blocks().min(self.requests.size().available.0)
     }
 
-    /// Blocks of chunks that nobody uses.
+    /// Blocks of unused chunks.
     pub fn free_chunk_blocks(&self) -> u64 {
         self.meta.allocator.free_chunks() * u64::from(self.meta.allocator.chunk_blocks())
     }
@@ -196,10 +196,11 @@ impl Base {
         may_come
     }
 
-    /// Takes at most `want` blocks that nobody owns, near `goal`.
+    /// Takes at most `want` free blocks, near `goal`.
     ///
     /// # Errors
-    /// `Miss` while a bitmap or a chunk is on its way, `NoSpace` if no chunk may come, `Unavailable` if it may not for lack of copies.
+    /// `Miss` while a bitmap or a chunk is being loaded, `NoSpace` if no chunk may come, `Unavailable` if
+    /// it may not for lack of copies.
     pub fn reserve(&mut self, goal: Option<Lba>, want: u32, unstored: Unstored) -> Result<BlockRun, FsError> {
         loop {
             match self.meta.allocator.reserve(goal, want) {

@@ -73,7 +73,7 @@ pub struct Check {
     shared_max: usize,
     /// Changes of references when this pass over the extents began.
     shared_changes: u64,
-    /// A further pass, which checks nothing but references.
+    /// A further pass, for references only.
     is_further: bool,
     /// All references are counted and compared.
     is_counted: bool,

@@ -71,7 +71,7 @@ const JOURNAL_FILL: u64 = 64;
 /// Number of changed keys that begins a checkpoint at any fill of the journal.
 const CHANGES_MAX: usize = 150_000;
 
-/// Merge steps in one poll: bounds how long others wait.
+/// Limit of merge steps in one poll: bounds others' wait.
 const STEPS_AT_ONCE: usize = 8;
 
 /// Bitmaps of groups loaded in one go.
@@ -83,7 +83,7 @@ const PAGES_AT_ONCE: usize = 64;
 /// Writes of pages under way.
 const WRITES_MAX: usize = 8;
 
-/// Discards of pages under way at once.
+/// Limit of concurrent discards of pages.
 const DISCARDS_MAX: usize = 8;
 
 /// Number of pages kept ready, beside a quarter of those in use: a checkpoint of scattered changes
@@ -158,7 +158,7 @@ pub struct Checkpointer {
     published_pages: u64,
     /// Pages of the stored space map.
     space_map_pages: Vec<Lba>,
-    /// Pages that the tree has left while somebody read them.
+    /// Pages that the tree has left while a read of them was under way.
     pages_in_doubt: Vec<Lba>,
     /// Discards of pages under way.
     discards: usize,
@@ -191,7 +191,7 @@ impl Checkpointer {
         self.published_pages = allocator.pages.used_count();
     }
 
-    /// Whether the merge wants to continue at once.
+    /// Whether the merge can continue immediately.
     pub fn is_busy(&self) -> bool {
         self.checkpoint.as_ref().is_some_and(|checkpoint| {
             matches!(checkpoint.phase, Phase::Merging(_)) && checkpoint.writes < WRITES_MAX && !self.waits
@@ -415,7 +415,8 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// Writes the space map as it is when this checkpoint is published; the superblock that will point to it.
+    /// Writes the space map as of this checkpoint's publication. Returns the superblock that will point to
+    /// it.
     fn write_space_map(
         &mut self,
         checkpoint: &mut Checkpoint,
@@ -427,7 +428,7 @@ impl Checkpointer {
             checkpoint.map_left = true;
             checkpoint.old.extend(self.space_map_pages.iter().map(|lba| (*lba, 1)));
         }
-        // Which pages are in use does not change how long it is.
+        // Its length does not depend on which pages are in use.
         let len_bytes = by.meta.allocator.encode_space_map(&checkpoint.chunks, &checkpoint.old).len();
         let count = len_bytes.div_ceil(SPACE_MAP_PIECE_BYTES);
         if by.meta.allocator.pages.ready_count() < count as u64 {
@@ -463,7 +464,7 @@ impl Checkpointer {
         let pages: Vec<Lba> = checkpoint.old.iter().map(|(lba, _)| *lba).collect();
         let loading = store.tree.replace_root(superblock.root, &pages);
         for (lba, count) in std::mem::take(&mut checkpoint.old) {
-            // A page that somebody still reads is not given to another purpose before the next checkpoint.
+            // A page with a read under way is not reused before the next checkpoint.
             if loading.contains(&lba) {
                 self.pages_in_doubt.push(lba);
             } else {

@@ -2,7 +2,7 @@
 
 use super::meta::ChunkUse;
 
-/// How far a chunk is on its way into or out of use.
+/// Progress of a chunk into or out of use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChunkState {
     /// In the state that its use says; nothing under way.
@@ -22,7 +22,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Whether nobody uses it, or soon nobody will.
+    /// Whether it is unused, or soon will be.
     pub fn is_nobodys(&self) -> bool {
         self.chunk_use == ChunkUse::Free || self.state == ChunkState::Leaving
     }

@@ -76,11 +76,12 @@ struct Change {
     ticket: u64,
 }
 
-/// Chunks on their way into and out of use.
+/// Chunks being brought into and out of use.
 ///
-/// A chunk in state `Changing` is either in `waiting`, or a request of purpose `Release` or `Probe` is under way for it; no chunk is both.
-/// `data` and `meta` count those on their way into use, so that at most one of a kind is brought at a time. For each chunk in state `Leaving`,
-/// and for no other, a request of purpose `GiveBack` is under way: `leaving` counts them.
+/// A chunk in state `Changing` is either in `waiting`, or a request of purpose `Release` or `Probe` is
+/// under way for it; no chunk is both. `data` and `meta` count those coming into use, so that at most
+/// one of a kind is brought at a time. For each chunk in state `Leaving`, and for no other, a request
+/// of purpose `GiveBack` is under way: `leaving` counts them.
 #[derive(Debug, Default)]
 pub struct Chunks {
     waiting: Vec<Change>,
@@ -114,7 +115,7 @@ impl Chunks {
         if self.full_at.is_some() && self.lacked_copies { FsError::Unavailable } else { FsError::NoSpace }
     }
 
-    /// Whether more space for data is on its way, or could be.
+    /// Whether more space for data is coming, or could be.
     pub fn data_room_may_come(&self, allocator: &Allocator, requests: &Requests, demand: Demand) -> bool {
         self.data > 0 || self.can_have_data_chunk(allocator, requests, demand)
     }
@@ -126,7 +127,7 @@ impl Chunks {
         self.full_at.is_none() && allocator.free_chunks() > kept && requests.size().available.0 > 0
     }
 
-    /// Whether a further chunk for metadata is on its way, or could be.
+    /// Whether a further chunk for metadata is coming, or could be.
     pub fn meta_room_may_come(&self, allocator: &Allocator) -> bool {
         self.meta > 0 || (self.full_at.is_none() && allocator.free_chunks() > 0)
     }
@@ -163,7 +164,8 @@ impl Chunks {
         self.pump_changes(meta, requests);
     }
 
-    /// Proves chunks that an opening found empty, as far as they are wanted, and gives the others back.
+    /// Proves chunks that an opening found empty, as far as they are needed, and returns the others to the
+    /// virtual disk.
     fn prove_or_give_back(&mut self, meta: &mut Metadata, requests: &mut Requests, demand: Demand) {
         let chunk_blocks = u64::from(meta.allocator.chunk_blocks());
         while let Some((chunk, chunk_use)) = meta.allocator.unproven_chunk() {
@@ -187,7 +189,7 @@ impl Chunks {
         }
     }
 
-    /// Looks for chunks that are empty and can be missed, and gives them back.
+    /// Finds empty, dispensable chunks, and returns them to the virtual disk.
     fn give_back_empty(
         &mut self,
         meta: &mut Metadata,

@@ -302,7 +302,7 @@ impl Descriptors {
         self.halted == Halted::No && self.counts.generation > 0 && !is_done
     }
 
-    /// When a step is to be tried again that copies were missing for.
+    /// Returns when to retry a step that copies were missing for.
     pub fn timeout(&self) -> Option<Monotonic> {
         match self.halted {
             Halted::Until(at) => Some(at),

@@ -89,8 +89,8 @@ impl AttributeList {
         Ok(())
     }
 
-    /// The list as it is stored: each as flags, name length, value length (16 bits, little-endian), name, value. Also its length as
-    /// MS-FSCC 2.4.16 packs it.
+    /// Packs the list for storage: each attribute as flags, name length, value length (16 bits,
+    /// little-endian), name, value. Also returns its length as MS-FSCC 2.4.16 packs it.
     ///
     /// # Errors
     /// `TooLarge` beyond [`EXTENDED_ATTRIBUTE_BYTES_MAX`].

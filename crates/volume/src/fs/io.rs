@@ -41,7 +41,7 @@ pub enum Purpose {
     DiscardPages { first: Lba, count: u32 },
     /// Freed blocks are discarded before they are written again.
     Prepare { run: BlockRun },
-    /// Nobody waits for the answer.
+    /// The answer is ignored.
     Nothing,
     /// A chunk is emptied before it carries metadata, or after it could not be proven.
     Release { chunk: u32 },

@@ -13,7 +13,7 @@ use super::io::{Purpose, Requests};
 use super::meta::Transaction;
 use super::meta::log::{Append, Log};
 
-/// Changes that nobody waits for are written to the journal after this time.
+/// Delay until changes without a waiter are written to the journal.
 const JOURNAL_DELAY: Duration = Duration::from_secs(1);
 
 /// The log, and since when changes gather in its open batch: `gathering_since` is set if and only if something was added since the

@@ -391,7 +391,7 @@ impl FsOpening {
         (0..u64::from(reach)).map(move |step| ((head + step) % u64::from(total)) as u32)
     }
 
-    /// Looks for the next batch: behind the last one, else at the region's start.
+    /// Searches for the next batch: behind the last one, else at the region's start.
     fn look(&mut self, requests: &mut Requests, superblock: &Superblock) -> Result<Look, FsError> {
         match self.look_at(requests, superblock, self.head.block)? {
             Look::Nothing if self.head.block > 0 => self.look_at(requests, superblock, 0),
@@ -465,7 +465,7 @@ impl FsOpening {
         Ok(batch.map_or(Look::Nothing, |batch| Look::Batch(block, Box::new(batch), bytes)))
     }
 
-    /// Blocks of the journal; `None` while they are on their way.
+    /// Returns blocks of the journal; `None` while they are being read.
     fn journal_bytes(
         &mut self,
         requests: &mut Requests,

@@ -30,7 +30,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Takes over times that are set.
+    /// Takes new times.
     pub fn touch(&mut self, file: FileId, times: &AttributeChange, now: Monotonic) {
         self.since.get_or_insert(now);
         let lazy = self.changed.entry(file).or_default();

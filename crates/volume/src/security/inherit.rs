@@ -69,7 +69,7 @@ pub fn inherit(
 /// The fate of a child's own entries when its parent's are handed down again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnEntries {
-    /// Own entries stay, and a child whose DACL is protected stays as it is.
+    /// Own entries stay, and a child with a protected DACL stays unchanged.
     Kept,
     /// Own entries are removed, and protection with them: the child gets the entries of a new one here.
     Removed,

@@ -57,7 +57,7 @@ impl Agenda {
         }
     }
 
-    /// Begins work that nobody waits for.
+    /// Begins work without a waiting client.
     pub fn start_internal(&mut self, work: Work) {
         let operation = self.tasks.internal_id();
         self.tasks.park(operation, Parked { work: Some(work), wait: Wait::Nothing, told: true });

@@ -116,7 +116,7 @@ struct Held {
     holder: Holder,
     /// Opens of the holder on the stream.
     opens: SmallVec<[OpenId; 1]>,
-    /// Whether the clients of all of them are away, or all are being closed.
+    /// Whether all of their clients are disconnected, or all are being closed.
     away: bool,
     /// Whether the volume keeps one of the opens for its client to return.
     kept: bool,
@@ -148,7 +148,7 @@ fn holders(opens: &Opens, stream: StreamId) -> Vec<Held> {
     holders
 }
 
-/// Goes through the opens of a stream that may cache something.
+/// Lists the opens of a stream that may cache something.
 fn caching_opens(opens: &Opens, stream: StreamId) -> impl Iterator<Item = (OpenId, &Open)> {
     let ids = opens.file(stream.file).into_iter().flat_map(|node| node.opens.caching());
     ids.filter_map(move |id| Some((id, opens.get(id).filter(|open| open.stream == stream)?)))
@@ -466,7 +466,7 @@ impl Caching {
         normal(granted)
     }
 
-    /// Whether a lease is another user's: client and key of it are no secret, and give nobody else a part in it.
+    /// Whether a lease is another user's: its client and key are no secret, and give others no part in it.
     pub fn is_anothers(&self, name: LeaseName, user: &Sid) -> bool {
         self.leases.get(&name).and_then(|lease| lease.user.as_ref()).is_some_and(|owner| owner != user)
     }

@@ -129,7 +129,7 @@ fn mark_own_deletion(
     Ok(())
 }
 
-/// Deletes the named stream of an open, if it is to go and this is its last open.
+/// Deletes the named stream of an open, if it is marked for deletion and this is its last open.
 fn delete_stream_due(parts: &mut Parts<'_>, id: OpenId, stream: StreamId) -> Result<bool, Suspend> {
     let Some(node) = parts.opens.file(stream.file) else { return Ok(false) };
     if node.opens.of_stream(stream.index) > 1 || !node.is_deleting_stream(stream.index) {

@@ -39,7 +39,7 @@ pub fn copy_chunks(
     Ok(Outcome::Later)
 }
 
-/// Makes a copy of chunks that is to begin.
+/// Makes a copy of chunks, not begun.
 fn of_chunks(
     operation: OperationId,
     (source, source_stream): (OpenId, StreamId),

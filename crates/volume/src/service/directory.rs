@@ -53,7 +53,7 @@ struct Question<'a> {
     entries_max: usize,
 }
 
-/// The user who lists, and the entries that the user may see.
+/// The listing user, and the entries visible to it.
 struct Viewer {
     token: Arc<AccessToken>,
     share: ShareOptions,
@@ -87,7 +87,7 @@ fn list(
     viewer: &Viewer,
 ) -> Result<Vec<DirectoryEntry>, Suspend> {
     let Question { operation, directory, name, after, .. } = *question;
-    // One name is looked up, not searched for.
+    // A single name needs a lookup, not a search.
     if !name.is_empty() && !wildcard::has_wildcard(name) {
         if after != 0 {
             return Ok(Vec::new());

@@ -55,7 +55,7 @@ pub fn replayed(
         return Err(NtStatus::ACCESS_DENIED.into());
     }
     let path = seen_path(parts.fs, open)?;
-    // An open whose client still has its session may wait as well: the answer before reached nobody.
+    // An open whose client still has its session may wait as well: its earlier answer was lost.
     if other_session || open.disconnected.is_some() {
         take_up(parts, id, &create.caller);
     }

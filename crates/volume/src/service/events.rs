@@ -3,7 +3,7 @@
 use crate::backend::{Event, OperationId, Refusal, Reply};
 use types::NtStatus;
 
-/// Identifiers from here on name operations of the service's own: nobody waits for their answers.
+/// Identifiers from here on name the service's own operations, whose answers are ignored.
 pub const INTERNAL: u64 = 3 << 62;
 
 /// Answers, breaks and closings that the server has not fetched yet, in their order.

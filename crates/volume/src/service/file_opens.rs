@@ -76,7 +76,7 @@ impl FileOpens {
         self.caching.remove(&place);
     }
 
-    /// Goes through the opens that may cache something, in the order in which they were made.
+    /// Lists the opens that may cache something, oldest first.
     pub fn caching(&self) -> impl Iterator<Item = OpenId> {
         self.caching.values().copied()
     }
@@ -140,12 +140,12 @@ pub struct FileNode {
 }
 
 impl FileNode {
-    /// Whether any name of the file is to go.
+    /// Whether any name of the file is marked for deletion.
     pub fn is_deleting(&self) -> bool {
         !self.deleting.is_empty()
     }
 
-    /// Whether this name is to go.
+    /// Whether this name is marked for deletion.
     pub fn is_deleting_link(&self, link: &LinkName) -> bool {
         self.deleting.contains(link)
     }
@@ -154,7 +154,7 @@ impl FileNode {
         self.deleting_streams.contains(&stream)
     }
 
-    /// Returns the names that are to go.
+    /// Returns the names marked for deletion.
     pub fn deleting(&self) -> &[LinkName] {
         &self.deleting
     }

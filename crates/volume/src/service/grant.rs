@@ -85,8 +85,9 @@ pub const fn beside(create: &Create, effect: Effect) -> u32 {
     }
 }
 
-/// Returns the rights that a CREATE needs of its share: those of the open, and those that its disposition, its options and its contexts
-/// would need if they were operations of their own. `given` is the descriptor that comes with it, if it is used.
+/// Returns the rights that a CREATE needs of its share: those of the open, and those that its
+/// disposition, its options and its contexts would need as separate operations. `given` is its own
+/// descriptor, if it is used.
 pub fn needed_to_create(create: &Create, effect: Effect, given: Option<&SecurityDescriptor>) -> Needs {
     let made = match effect {
         Effect::MakesFile => rights::ADD_FILE,

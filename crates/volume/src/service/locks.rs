@@ -135,12 +135,12 @@ impl Locks {
         locks.held.check_io(open, range, true).map_err(|_| Obstacle::Locked)
     }
 
-    /// Goes through the opens whose clients are away and may have written to the stream.
+    /// Lists the opens of disconnected clients that may have written to the stream.
     pub fn writers_away(&self, stream: StreamId) -> impl Iterator<Item = OpenId> {
         self.streams.get(&stream).into_iter().flat_map(|locks| locks.away.iter().copied())
     }
 
-    /// Lets nobody else write to the stream of an open whose client is away.
+    /// Blocks others' writes to the stream of an open whose client is disconnected.
     pub fn hold_writes(&mut self, id: OpenId, stream: StreamId) {
         self.streams.entry(stream).or_default().away.insert(id);
     }
@@ -154,7 +154,7 @@ impl Locks {
         }
     }
 
-    /// Takes back a lock that an open held before a start of the server. False: another one's is in the way.
+    /// Restores a lock that an open held before a restart of the server. False: another one conflicts.
     pub fn restore(
         &mut self,
         id: OpenId,
@@ -337,7 +337,7 @@ impl Locks {
         }
     }
 
-    /// Counts the locks of an open that another session takes up with that one.
+    /// Moves the counts of an open's locks to the session that takes the open over.
     pub fn hand_over(&mut self, id: OpenId, stream: StreamId, from: SessionId, to: SessionId) {
         let locks = self.count(stream, id);
         self.taken.hand_over(from, to, locks);
@@ -356,7 +356,7 @@ impl StreamLocks {
     }
 }
 
-/// Notes that a lock of an open is to be recorded, if the open outlives the server. Whether it does.
+/// Notes a lock of an open to be recorded, if the open outlives the server. Returns whether it does.
 fn note(around: &mut Around<'_>, id: OpenId, element: &LockElement) -> bool {
     note_range(around, id, element.range.into(), element.exclusive != Some(true));
     around.opens.get(id).is_some_and(|open| open.persistent)

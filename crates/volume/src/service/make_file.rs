@@ -151,7 +151,7 @@ impl<'a> Making<'a> {
         Ok(file)
     }
 
-    /// Tells watchers and holders of leases on the directory.
+    /// Notifies watchers and holders of leases on the directory.
     fn tell(&self, parts: &mut Parts<'_>) {
         let what = if self.directory { notify::DIR_NAME } else { notify::FILE_NAME };
         parts.watches.changed(self.target.path(None).whole(), notify::ADDED, what);

@@ -353,7 +353,7 @@ impl Service {
         }
     }
 
-    /// Gives back the space of files and streams that nobody can reach any more.
+    /// Frees files and streams that are unreachable.
     fn reclaim(&mut self) {
         if !self.reclaims.is_empty() {
             self.reclaims.give_back(&mut self.fs, &self.transfers.busy_files());

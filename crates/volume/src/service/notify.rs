@@ -132,10 +132,11 @@ impl Watches {
         self.by_open.is_empty()
     }
 
-    /// Takes a request for an open directory: answers it, or parks it until something changes.
+    /// Takes a request for an open directory: answers it, or parks it until a change.
     ///
     /// # Errors
-    /// DELETE_PENDING if the directory is to go; INSUFFICIENT_RESOURCES if too much waits already.
+    /// DELETE_PENDING if the directory is marked for deletion; INSUFFICIENT_RESOURCES if too much waits
+    /// already.
     pub fn watch(
         &mut self,
         request: NotifyRequest,
@@ -278,7 +279,7 @@ impl Watches {
         }
     }
 
-    /// Lists the directories of `path` that somebody may watch, by the length of their paths, the nearest first.
+    /// Lists the possibly watched directories of `path`, by the length of their paths, the nearest first.
     fn watched_directories(&self, path: &[u16]) -> Vec<(usize, PathHash)> {
         let mut found = Vec::new();
         let mut hasher = self.hashes.build_hasher();

@@ -105,7 +105,7 @@ pub struct Open {
     pub durable: Option<Durable>,
     /// Whether it outlives the server: the volume's journal has a record of it ([`super::records`]).
     pub persistent: bool,
-    /// Digest of the user's token, of an open that was restored from the journal and not taken up yet.
+    /// Digest of the user's token, of an open restored from the journal, until its reconnect.
     pub token_digest: Option<TokenDigest>,
     pub create_guid: Option<Guid>,
     pub app_instance: Option<AppInstance>,

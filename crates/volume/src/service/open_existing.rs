@@ -42,7 +42,7 @@ pub struct Existing<'a> {
 /// Effect of the create on the file.
 #[derive(Clone, Copy)]
 struct Plan {
-    /// The stream; none if it is to be made.
+    /// The stream; none if it has to be made.
     stream: Option<StreamId>,
     /// Change of the stream's content, if any.
     action: Option<CreateAction>,

@@ -107,7 +107,7 @@ impl Opens {
         self.files.get_mut(&file)
     }
 
-    /// Goes through the opens of a file, in the order in which they were made.
+    /// Lists the opens of a file, oldest first.
     pub fn of_file(&self, file: FileId) -> impl Iterator<Item = (OpenId, &Open)> {
         let ids = self.files.get(&file).into_iter().flat_map(|node| node.opens.iter());
         ids.filter_map(|id| Some((id, self.table.get(id)?)))

@@ -39,7 +39,7 @@ pub struct Parts<'a> {
     pub durable_timeouts: DurableTimeouts,
 }
 
-/// How long durable opens wait for their clients.
+/// Timeouts of durable opens of disconnected clients.
 #[derive(Debug, Clone, Copy)]
 pub struct DurableTimeouts {
     /// The time if the client does not say.
@@ -113,7 +113,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Tells watchers and holders of directory leases that an open's file changed.
+    /// Notifies watchers and holders of directory leases of a change of an open's file.
     pub fn tell_modified(&mut self, id: OpenId, what: u32) {
         let Some(open) = self.opens.get(id) else { return };
         let by = open.parent_lease();

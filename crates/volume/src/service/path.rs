@@ -64,7 +64,7 @@ impl StoredPath {
         Self { root_units: path.len(), whole: path.into_vec() }
     }
 
-    /// Goes on to an entry.
+    /// Continues with an entry.
     pub fn enter(&mut self, name: &[u16]) {
         if !self.whole.is_empty() {
             self.whole.push(BACKSLASH);
@@ -131,7 +131,7 @@ pub fn parse(path: &[u16]) -> Result<ParsedPath<'_>, NtStatus> {
         None => (path, None),
     };
     if !names.is_empty() {
-        // One less than none: no backslash stands before the first name.
+        // One less than none: no backslash precedes the first name.
         let mut units_behind = whole_units + 1;
         for name in names.split(|&unit| unit == BACKSLASH) {
             units_behind -= 1 + name.len();

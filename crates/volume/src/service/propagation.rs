@@ -31,7 +31,7 @@ pub struct PropagationReport {
     pub seen: u64,
     /// Files and directories whose descriptor was changed.
     pub changed: u64,
-    /// Those that stayed as they are, with all below them, since they inherit nothing.
+    /// Files that stayed unchanged, with everything below them, since they inherit nothing.
     pub protected: u64,
     /// Paths from the volume's root that could not be changed, and why: the first twenty.
     pub unreached: Vec<(WideString, NtStatus)>,
@@ -46,7 +46,7 @@ pub enum PropagationStep {
     Finished,
     /// The step is done and work is left: call again.
     More,
-    /// Metadata is on its way into memory.
+    /// Metadata is being loaded.
     Waits,
 }
 
@@ -168,7 +168,7 @@ impl Propagation {
         Ok(entry.directory)
     }
 
-    /// Tells watchers and holders of directory leases, as for a change by a client.
+    /// Notifies watchers and holders of directory leases, as for a change by a client.
     fn tell(&self, parts: &mut Parts<'_>, directory: FileId, entry: &Entry) {
         if !parts.watches.is_empty() {
             parts.watches.changed(&self.path_of(entry), notify::MODIFIED, notify::SECURITY);

@@ -120,7 +120,8 @@ impl RangeLocks {
         self.held.get(&Lock { owner, interval, shared }).copied().unwrap_or(0)
     }
 
-    /// Gives up the lock of exactly this range; an exclusive one first if both are held. Returns whether it was a shared one.
+    /// Releases the lock of exactly this range; an exclusive one first if both are held. Returns whether it
+    /// was a shared one.
     ///
     /// # Errors
     /// RANGE_NOT_LOCKED.
@@ -132,7 +133,7 @@ impl RangeLocks {
         Ok(found.shared)
     }
 
-    /// Gives up all locks of an open. Returns their ranges, and which of them were shared.
+    /// Releases all locks of an open. Returns their ranges, and which of them were shared.
     pub fn release(&mut self, owner: OpenId) -> Vec<(Interval, bool)> {
         let first = Lock { owner, interval: Interval { start: 0, end: 0 }, shared: false };
         let mine = self.held.range(first..).take_while(|(lock, _)| lock.owner == owner);
@@ -210,7 +211,7 @@ impl LocksTaken {
         }
     }
 
-    /// Counts these locks of an open that another session of its user takes up with that one.
+    /// Moves the counts of an open's locks to the session of its user that takes the open over.
     pub fn hand_over(&mut self, from: SessionId, to: SessionId, locks: usize) {
         if locks > 0 {
             subtract(&mut self.by_session, &from, locks);
@@ -230,7 +231,7 @@ fn subtract<K: Hash + Eq>(counts: &mut HashMap<K, usize>, holder: &K, locks: usi
 /// Buckets of Open.LockSequenceArray (MS-SMB2 3.3.1.10).
 pub const SEQUENCE_BUCKETS: usize = 64;
 
-/// Stands for a bucket without a number where they are stored.
+/// Stored in place of a bucket without a number.
 const NO_SEQUENCE: u8 = 0xFF;
 
 /// The last sequence number that succeeded in each bucket of Open.LockSequenceArray (MS-SMB2 3.3.1.10).

@@ -1,4 +1,4 @@
-//! Which opens, leases, locks and deletions have to be recorded anew.
+//! Opens, leases, locks and deletions with changes to record.
 //!
 //! Opens of continuously available shares outlive the server: their state, as reported to clients, is
 //! in the volume's journal. A part that changes such state, in any operation, notes that here;
@@ -24,7 +24,7 @@ pub struct Records {
     pub leases: BTreeSet<LeaseName>,
     /// Locks by open and range; shared or not.
     pub locks: BTreeSet<(OpenId, Interval, bool)>,
-    /// Names and streams that are to go, or that are not any more.
+    /// Names and streams newly marked for deletion, or unmarked.
     pub deletions: BTreeMap<(FileId, Doomed), bool>,
     /// Requests that got their locks, to be answered when that is durable.
     pub granted: Vec<OperationId>,

@@ -1,8 +1,9 @@
-//! Opens, leases, locks and deletions that outlived a start of the server, taken back from the journal before anything else happens.
+//! Recovers opens, leases, locks and deletions that outlived a restart of the server from the journal,
+//! before any operation.
 //!
-//! Their clients are away at first, each for the time that its open was promised; for others that means
-//! the same as a client whose connection was lost. Orphaned records (a lock without its open, a lease
-//! that none has) are dropped.
+//! Their clients are disconnected at first, each for the promised timeout of its open; for others that
+//! means the same as a client whose connection was lost. Orphaned records (a lock without its open, a
+//! lease without any open) are dropped.
 
 use super::caching::Caching;
 use super::close::remove_link;
@@ -158,7 +159,7 @@ const fn what(key: &OpenStateKey) -> &'static str {
     }
 }
 
-/// Finds the path of an open's file or stream; `None` if that is gone.
+/// Finds the path of an open's file or stream; `None` if that was deleted.
 fn path_of(fs: &mut FileSystem, record: &OpenRecord) -> Result<Option<WideString>, FsError> {
     let found = (|| {
         let mut path = match &record.link {

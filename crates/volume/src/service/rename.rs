@@ -126,7 +126,7 @@ impl<'a> Renaming<'a> {
         if parts.opens.may_have(user, grown) { Ok(()) } else { Err(NtStatus::INSUFFICIENT_RESOURCES) }
     }
 
-    /// Tells watchers and holders of leases on both directories.
+    /// Notifies watchers and holders of leases on both directories.
     fn tell(&self, parts: &mut Parts<'_>, moved: &Move) {
         let Move { directory, old, old_path, new, new_path, .. } = moved;
         let what = if *directory { notify::DIR_NAME } else { notify::FILE_NAME };
@@ -293,7 +293,7 @@ fn check_replaced(
     Ok(())
 }
 
-/// Gives back the space of a file that lost its last name to another one.
+/// Frees a file that lost its last name to another one.
 fn reclaim_replaced(parts: &mut Parts<'_>, replaced: Option<Unlinked>) {
     if let Some(Unlinked { file, last: true }) = replaced {
         parts.reclaims.add_file(file);

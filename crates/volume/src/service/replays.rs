@@ -110,7 +110,7 @@ impl Replays {
         }
     }
 
-    /// Whether a create that continues later has made this file, and nobody has opened it since.
+    /// Whether a create that continues later has made this file, which has no open since.
     pub fn is_interrupted(&self, file: FileId) -> bool {
         self.interrupted.contains_key(&file)
     }

@@ -101,7 +101,7 @@ fn shown_by(work: &Work, reply: &Reply) -> Option<Shown> {
     }
 }
 
-/// Whether an answered create leaves everything as it was that is durable.
+/// Whether an answered create leaves all durable state unchanged.
 fn changed_nothing(parts: &Parts<'_>, work: &Work, reply: &Reply) -> bool {
     let Reply::Created(created) = reply else { return false };
     created.action == CreateAction::Opened && !created.persistent && !shows_kept_lease(parts, work)

@@ -60,7 +60,7 @@ fn disconnect(parts: &mut Parts<'_>, id: OpenId) {
             parts.locks.hold_writes(id, stream);
         }
     } else if is_breaking {
-        // Nobody will acknowledge the break any more: operations that wait for it find the holder gone.
+        // The break will never be acknowledged: operations that wait for it find the holder gone.
         parts.opens.revoke(id, parts.agenda);
     }
     parts.agenda.tasks.wake(stream.file);

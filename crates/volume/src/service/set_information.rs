@@ -200,7 +200,7 @@ fn resize(
     Ok(())
 }
 
-/// Checks a valid data length, which changes nothing here: there are no bytes within a file that it would make valid (MS-FSA
+/// Checks a valid data length, which changes nothing here: all bytes of a file are valid (MS-FSA
 /// 2.1.5.15.14).
 fn set_valid_data_length(parts: &mut Parts<'_>, id: OpenId, bytes: u64) -> Result<(), Suspend> {
     let stream = data_open(parts.opens, id, rights::WRITE_DATA)?.stream;

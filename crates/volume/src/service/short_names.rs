@@ -19,7 +19,7 @@ const HASH_CHARS: usize = 6;
 const DIGITS: &[u8; 36] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 const TILDE: u16 = b'~' as u16;
 const DOT: u16 = b'.' as u16;
-/// Stands before the hash if the name begins with a character that a short name cannot have.
+/// Precedes the hash if the name begins with a character that a short name cannot have.
 const NO_FIRST: u16 = b'_' as u16;
 /// Hashes tried for a name before it has none.
 const TRIES: u32 = 16;
@@ -135,7 +135,7 @@ impl ShortNames {
             let name = (directory, make(long, again));
             match self.told.get(&name) {
                 Some(told) if names_equal(told, long) => return Ok(Some(name.1)),
-                // Reported for another file, which may be gone.
+                // Reported for another file, which may be deleted.
                 Some(told) => {
                     let told = told.clone();
                     match fs.lookup(directory, &told) {
@@ -147,7 +147,7 @@ impl ShortNames {
                 None => {}
             }
             match fs.lookup(directory, &name.1) {
-                // Somebody's whole name is like that.
+                // Another file has this as its whole name.
                 Ok(_) => continue,
                 Err(FsError::NotFound) => {}
                 Err(error) => return Err(error.into()),

@@ -19,7 +19,7 @@ pub enum Work {
 }
 
 impl Work {
-    /// The session that is to get an open by it: with that session it ends.
+    /// The session for which it opens something: it ends with that session.
     fn opens_for(&self) -> Option<SessionId> {
         match self {
             Self::Create(create, _) => Some(create.caller.session),
@@ -37,7 +37,7 @@ pub struct Attempt {
     pub made: Option<FileId>,
     /// Whether it holds its create GUID against replays.
     pub guid_held: bool,
-    /// The name of that file, if its open is to outlive the server.
+    /// The name of that file, if its open has to outlive the server.
     pub made_link: Option<Box<LinkName>>,
     /// Whether the create continues later with that file. If its open is to outlive the server, a record
     /// says that a restart in between deletes the file: otherwise the file would block a repeated create.
@@ -48,8 +48,8 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// The file that the create made for an open that is to outlive the server: if the create ended without
-    /// the open, the file would be in its way when it is repeated.
+    /// The file made for an open that has to outlive the server: if the create ended without the open, the
+    /// file would block its repetition.
     fn owes_an_open(&self) -> Option<FileId> {
         self.made.filter(|_| self.interrupted && self.made_link.is_some())
     }
@@ -219,7 +219,7 @@ impl Tasks {
         }
     }
 
-    /// Takes out an operation that waits no more, wherever it is answered.
+    /// Removes an operation whose wait is over.
     pub fn forget(&mut self, operation: OperationId) -> Option<Parked> {
         let parked = self.parked.remove(&operation)?;
         if let Some(session) = parked.work.as_ref().and_then(Work::opens_for) {
@@ -267,13 +267,13 @@ impl Tasks {
         self.yielded.retain(|yielded| *yielded != operation);
     }
 
-    /// Makes an identifier for an operation that nobody waits for.
+    /// Makes an identifier for an operation without a waiting client.
     pub fn internal_id(&mut self) -> OperationId {
         self.internal += 1;
         OperationId(INTERNAL | self.internal)
     }
 
-    /// Goes through all work that waits.
+    /// Iterates over all waiting work.
     pub fn waiting_mut(&mut self) -> impl Iterator<Item = (OperationId, &mut Work)> {
         self.parked.iter_mut().filter_map(|(operation, parked)| Some((*operation, parked.work.as_mut()?)))
     }

@@ -44,7 +44,7 @@ impl Timers {
         self.0.first().map(|(at, _)| *at)
     }
 
-    /// Takes out the next one that is due by `now`.
+    /// Removes and returns the next one due by `now`.
     pub fn take_due(&mut self, now: Monotonic) -> Option<(Monotonic, Timer)> {
         if self.next()? > now {
             return None;

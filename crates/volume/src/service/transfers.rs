@@ -1,4 +1,4 @@
-//! Operations that the file layer works on: data on its way, flushes, commits.
+//! Operations in the file layer: transfers of data, flushes, commits.
 
 use super::open::LeaseName;
 use crate::backend::{CopyChunk, FileInformation, OpenId, OperationId, Reply};
@@ -74,7 +74,7 @@ pub struct Copy {
     pub done: usize,
     pub within: u64,
     pub bytes: u64,
-    /// Bytes on their way.
+    /// Bytes being transferred.
     pub piece: u64,
     /// Whether it answers without figures: the request was for one range.
     pub plain: bool,
@@ -87,7 +87,7 @@ pub struct Copy {
 pub struct Transfers(Slab<InFlight>);
 
 impl Transfers {
-    /// Takes out a transfer that ended.
+    /// Removes and returns a transfer that ended.
     pub fn take(&mut self, token: u64) -> Option<InFlight> {
         self.0.try_remove(token as usize)
     }
@@ -103,7 +103,7 @@ impl Transfers {
         self.0.insert(transfer) as u64
     }
 
-    /// Lists the files whose data is on its way.
+    /// Lists the files with transfers of data.
     pub fn busy_files(&self) -> HashSet<FileId> {
         self.0.iter().filter_map(|(_, transfer)| Some(transfer.stream()?.file)).collect()
     }

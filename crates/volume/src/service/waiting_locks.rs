@@ -52,7 +52,7 @@ impl WaitingLocks {
         self.by_ticket.is_empty()
     }
 
-    /// Goes through the requests of an open.
+    /// Lists the requests of an open.
     pub fn of(&self, open: OpenId) -> impl Iterator<Item = (Ticket, &WaitingLock)> {
         let mine = self.by_open.range((open, 0)..=(open, Ticket::MAX));
         mine.map(|(_, ticket)| (*ticket, &self.by_ticket[ticket]))

@@ -52,7 +52,7 @@ impl Readers {
         reader.ask(last, window_max)
     }
 
-    /// Takes back the last answer of [`Readers::note`] from `start` on: those blocks are not read ahead.
+    /// Withdraws the last answer of [`Readers::note`] from `start` on: those blocks are not read ahead.
     pub fn take_back(&mut self, start: u64) {
         if let Some(reader) = self.0.last_mut() {
             reader.ahead_end = reader.ahead_end.min(start);

@@ -1,9 +1,9 @@
-//! When write-back begins: which streams are due, and when it is tried again after it failed.
+//! Start of write-back: the due streams, and the next try after a failure.
 //!
-//! Promises: a stream with changes is on its way to the virtual disk [`DIRTY_DELAY`] after the first of
-//! them. A stream that finds no free job starts as soon as one ends. After a failure the pauses grow,
-//! and the failure is reported until everything is written. While the failure is a lack of space, only
-//! the streams that met it wait: others may need none.
+//! Promises: write-back of a stream with changes begins [`DIRTY_DELAY`] after the first of them. A
+//! stream that finds no free job starts as soon as one ends. After a failure the pauses grow, and the
+//! failure is reported until everything is written. While the failure is a lack of space, only the
+//! streams that met it wait: others may need none.
 
 use ::types::Monotonic;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -165,7 +165,7 @@ impl Trouble {
         }
     }
 
-    /// Everything that was on its way is written.
+    /// Notes that everything under way is written.
     pub fn wrote_all(&mut self) {
         if self.failure.as_ref().is_some_and(|failure| failure.trying) {
             self.failure = None;

@@ -170,7 +170,7 @@ impl Data {
         }
     }
 
-    /// Waits for all of these files' data and times, and for everything done to any metadata so far, to be durable.
+    /// Waits for all data and times of these files, and for all changes of metadata so far, to be durable.
     pub fn flush(&mut self, token: u64, slots: &[usize], files: Vec<FileId>, base: &mut Base) {
         let target = |&slot: &usize| {
             let stream = self.streams.get(slot)?.id;

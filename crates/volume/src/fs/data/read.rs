@@ -19,7 +19,7 @@ use crate::fs::types::{FsError, FsEvent, StreamId};
 /// Blocks read ahead of one reader at most: 8 MiB, or an eighth of the cache.
 const AHEAD_BLOCKS_MAX: u64 = 2048;
 
-/// Blocks on their way ahead of readers at most, over all streams: 64 MiB, or a quarter of the cache.
+/// Limit of blocks being read ahead, over all streams: 64 MiB, or a quarter of the cache.
 const AHEAD_BLOCKS_TOTAL: u64 = 16_384;
 
 /// Read-ahead goes in parts that end at multiples of this: readers wait for no more than they need.
@@ -56,11 +56,11 @@ enum Why {
 pub struct Answered {
     /// Bytes from memory or a hole, without a read of a disk.
     pub from_cache_bytes: u64,
-    /// On disks at least in part, or on their way from there.
+    /// Bytes at least partly on disks, or being read from there.
     pub from_disk_bytes: u64,
 }
 
-/// Blocks on their way.
+/// Blocks being read.
 #[derive(Debug)]
 struct ReadJob {
     /// `None`: for the cache only.
@@ -307,7 +307,7 @@ impl Reads {
     /// Brings blocks into the cache.
     ///
     /// # Errors
-    /// `Miss` while they are on their way.
+    /// `Miss` while they are being read.
     pub fn load(
         &mut self,
         slot: usize,

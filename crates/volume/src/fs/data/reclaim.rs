@@ -44,7 +44,7 @@ pub struct Orphans {
     search: Option<Key>,
     /// Lookups that this poll's work has taken.
     lookups: u32,
-    /// There is more to give back, and nothing that it waits for but the next poll.
+    /// There is more to free, and only the next poll to wait for.
     goes_on: bool,
 }
 

@@ -69,7 +69,7 @@ pub enum Fate {
     Unknown,
 }
 
-/// Segments taken out of the map.
+/// Segments removed from the map.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Removed {
     /// Memory, all of it and that on probation.
@@ -247,7 +247,7 @@ impl Segments {
         }
     }
 
-    /// Whether a range has data that is not stored yet, or on its way there.
+    /// Whether a range has data that is unstored or being stored.
     pub fn has_unstored(&self, from: u64, to: u64) -> bool {
         self.within(from, to).any(|(_, segment)| segment.state != SegmentState::Clean)
     }

@@ -35,7 +35,7 @@ const EVICTED_AT_ONCE: usize = 4096;
 pub enum Behind {
     /// A crash may have left some: of a truncation, or published when the end was not yet.
     Unknown,
-    /// A truncation has set the end, and not yet given back all that is behind it.
+    /// A truncation has set the end, and not yet freed all blocks behind it.
     BeingCut,
     Clean,
 }

@@ -11,7 +11,7 @@ use super::writeback::{Ended, Writeback};
 use crate::fs::base::Base;
 use crate::fs::types::{FileId, FsError, FsEvent, StreamId};
 
-/// Blocks of a stream that somebody waits for.
+/// Blocks of a stream with a waiter.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
     pub slot: usize,
@@ -89,7 +89,7 @@ impl Waiter {
         for (&Target { slot, stream: id, from, to }, &end) in self.targets.iter().zip(&self.ends) {
             let Some(stream) = streams.get(slot).filter(|stream| stream.id == id) else { continue };
             if !stream.reclaimed && stream.end_of_file != stream.published_end {
-                // Data written before the wait began is stored by now, as far as it was waited for.
+                // The awaited part of the data written before the wait is stored by now.
                 let known = if from == 0 { end.min(to.saturating_mul(BLOCK)) } else { 0 };
                 streams.publish_end(slot, known, base)?;
             }

@@ -107,7 +107,7 @@ impl Editor<'_> {
                 return Err(error.clone());
             }
             let others = unstored - self.streams.held_blocks();
-            // With nothing else on its way, these blocks find no space either.
+            // If no other data is being written, these blocks find no space either.
             let is_stuck = others == 0 && unstored * BLOCK >= 2 * most;
             if is_stuck || self.blocks_needed(id, from, to)? > 0 {
                 return Err(FsError::NoSpace);
@@ -281,8 +281,8 @@ impl Editor<'_> {
         }
     }
 
-    /// Whether space for data may come without anybody giving up any: a chunk on its way, dirty blocks that may turn out
-    /// to need none, freed blocks that are not yet reusable.
+    /// Whether space for data may come without deletions: a chunk being allocated, dirty blocks that may
+    /// turn out to need none, freed blocks that are not yet reusable.
     pub fn room_may_come(&mut self) -> bool {
         let unstored = self.unstored();
         if self.base.data_chunk_may_come(unstored) {

@@ -1,4 +1,4 @@
-//! Dirty blocks on their way to the virtual disk.
+//! Write-back of dirty blocks to the virtual disk.
 //!
 //! # How it works
 //!
@@ -30,14 +30,14 @@
 //!
 //! # Failures
 //!
-//! - *Metadata is not in memory, or a chunk is on its way:* the job waits in `to_plan` or `to_publish` for the next retry.
-//! - *No space, a write that fails, damaged metadata:* the job ends with the error and gives its
-//!   reserved blocks back. Its blocks are dirty again. Waiters are answered with the error. It stands
-//!   in the volume's health until everything is written, and write-back pauses, ever longer
-//!   ([`super::due::Trouble`]).
-//! - *No space, but blocks of the stream's own:* these are overwritten instead. One client's new data, which finds no
-//!   space, does not keep others from changing what they have: only the streams that lack space are set aside, and others
-//!   may have as much dirty beside them.
+//! - *Metadata is not in memory, or a chunk is being allocated:* the job waits in `to_plan` or
+//!   `to_publish` for the next retry.
+//! - *No space, a write that fails, damaged metadata:* the job ends with the error and releases its
+//!   reserved blocks. Its blocks are dirty again. Waiters get the error. The volume's health reports it
+//!   until everything is written, and write-back pauses, ever longer ([`super::due::Trouble`]).
+//! - *No space, but blocks of the stream's own:* these are overwritten instead. One client's new data
+//!   without space does not keep others from changing theirs: only the streams that lack space are set
+//!   aside, and others may have as much dirty beside them.
 //! - *Another coordinator owns the volume:* nothing may be written any more, and the volume fails.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -145,7 +145,7 @@ impl Writeback {
         self.trouble.current()
     }
 
-    /// When something is to be written.
+    /// Returns when write-back is due.
     pub fn timeout(&self, streams: &Streams) -> Option<Monotonic> {
         match self.trouble.retry_at() {
             Some(retry_at) if self.trouble.lacks_space() => {
@@ -165,8 +165,7 @@ impl Writeback {
         self.drain.bytes_max(base.config.dirty_bytes as u64)
     }
 
-    /// Blocks that background jobs may still take. Jobs that somebody waits for may have taken more than
-    /// all of it.
+    /// Blocks that background jobs may still take. Jobs with waiters may have taken more than all of it.
     fn room(&self) -> u64 {
         BACKGROUND_BLOCKS_MAX.saturating_sub(self.writing_blocks)
     }
@@ -510,7 +509,7 @@ impl Writeback {
         Ok(())
     }
 
-    /// Plans a job anew whose new blocks the disks had no space for.
+    /// Plans a job again after the disks had no space for its new blocks.
     fn plan_in_place(&mut self, number: u64, streams: &mut Streams, base: &mut Base) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
         unreserve(&std::mem::take(&mut job.pieces), base);

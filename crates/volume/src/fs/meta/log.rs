@@ -1,4 +1,4 @@
-//! The metadata journal as it is written: group commit, the circular region, durability.
+//! Writing the metadata journal: group commit, the circular region, durability.
 //!
 //! Batches are numbered; a transaction's ticket is its batch's number. Blocks that were acknowledged are never
 //! rewritten before a checkpoint moved the tail past them.
@@ -59,7 +59,7 @@ pub struct Log {
     in_flight: VecDeque<(u64, bool)>,
     /// All batches up to this one are durable.
     durable: u64,
-    /// Somebody waits for this one.
+    /// The highest ticket that is waited for.
     wanted: u64,
     /// A checkpoint carries the gathered changes, for lack of space: nothing is written before it is
     /// published.
@@ -241,7 +241,8 @@ impl Log {
         self.absorbed |= std::mem::take(&mut self.absorbing);
     }
 
-    /// There is no space to close the batch that gathers: the checkpoint that begins has all of it.
+    /// Leaves the gathering changes to the beginning checkpoint, since there is no space to close their
+    /// batch.
     pub fn absorb(&mut self) {
         self.pending.clear();
         self.absorbing = true;

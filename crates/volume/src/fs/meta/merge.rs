@@ -1,8 +1,8 @@
 //! A checkpoint's merge: sorted changes and the old tree become a new tree, a bounded step at a time.
 //!
-//! Only pages whose keys change, and those above them, are written anew; all others are shared with the old tree. Pages
-//! that were replaced are listed, not touched. Neighbouring pages that change are filled together, and one that
-//! would stay nearly empty takes its neighbour in.
+//! Only pages whose keys change, and those above them, are rewritten; all others are shared with the
+//! old tree. Replaced pages are listed, not touched. Changed neighbouring pages are filled together,
+//! and one that would stay nearly empty absorbs its neighbour.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -30,7 +30,7 @@ const FILL_BYTES: usize = PAGE_BYTES * 9 / 10;
 /// A rest smaller than this takes its neighbour in.
 const SMALL_BYTES: usize = PAGE_BYTES / 4;
 
-/// Entries on their way into pages of one level.
+/// Entries for pages of one level.
 #[derive(Debug, Default)]
 struct Run {
     entries: VecDeque<(Key, Value)>,
@@ -276,7 +276,7 @@ impl Merge {
         }
     }
 
-    /// The new tree has a child of the innermost frame as it is.
+    /// Adds a child of the innermost frame to the new tree unchanged.
     fn pass_child(&mut self, shop: &mut Workshop<'_>, index: usize, child: Pointer) -> Result<(), FsError> {
         self.emit_leaves(shop, true)?;
         self.adopt_leaves(shop)?;

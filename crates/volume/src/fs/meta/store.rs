@@ -122,7 +122,7 @@ impl Store {
         found
     }
 
-    /// Looks for a key with a value. `reached` moves with the keys passed, even if the search fails.
+    /// Searches for a key with a value. `reached` moves with the keys passed, even if the search fails.
     fn pass(
         &mut self,
         way: Way,

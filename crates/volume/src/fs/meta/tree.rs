@@ -49,7 +49,7 @@ pub struct Tree {
     /// Pages held beyond the budget, so that an operation finds all that it needs in memory. One more for
     /// each page requested again right after its eviction, one fewer for each other one.
     extra: usize,
-    /// Pages that a lookup missed and nobody loads yet.
+    /// Pages that a lookup missed and no request loads yet.
     wanted: Vec<Pointer>,
     loading: HashSet<u64>,
     failed: HashMap<u64, FsError>,
@@ -84,8 +84,8 @@ impl Tree {
         self.root
     }
 
-    /// Turns to a new tree. Pages of the old one that it does not share are forgotten; those that are on their way into
-    /// memory still are returned.
+    /// Switches to a new tree. Forgets pages of the old one that it does not share; returns those still
+    /// being loaded.
     pub fn replace_root(&mut self, root: Option<Root>, freed: &[Lba]) -> HashSet<Lba> {
         self.root = root;
         for lba in freed {

@@ -52,7 +52,7 @@ pub(super) struct Counting {
     next: FileId,
     sums: BTreeMap<Sid, u128>,
     pages_unreadable: u64,
-    /// Metadata is on its way into memory.
+    /// Metadata is being loaded.
     pub waits: bool,
 }
 
@@ -99,7 +99,7 @@ impl Quotas {
         matches!(&self.counting, Some(Counting { purpose: Purpose::Check, .. }))
     }
 
-    /// Has the counts made anew, as when quotas were turned on.
+    /// Restarts the counting, as when quotas were turned on.
     pub fn begin_again(&mut self, txn: &mut Transaction) {
         if self.is_on() {
             self.settings.counted = false;

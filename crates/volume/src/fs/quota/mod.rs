@@ -196,7 +196,7 @@ impl Quotas {
         self.counting.as_ref().is_some_and(|counting| !counting.waits)
     }
 
-    /// Changes the settings. Counts that were not kept meanwhile are made anew.
+    /// Changes the settings. Counts that were not kept meanwhile are recounted.
     pub fn set_settings(&mut self, txn: &mut Transaction, new: QuotaSettings) {
         let stays_on = self.settings.mode != QuotaMode::Off && new.mode != QuotaMode::Off;
         self.settings = QuotaSettings { counted: stays_on && self.settings.counted, ..new };
@@ -433,8 +433,8 @@ impl Quotas {
         }
     }
 
-    /// Finds the owner of a stream that is about to grow in memory, and whether the owner may have `promised` blocks more than are
-    /// charged. `None`: nobody is charged.
+    /// Finds the owner of a stream that is about to grow in memory, and checks that it may have `promised`
+    /// blocks more than are charged. `None`: nobody is charged.
     ///
     /// # Errors
     /// `QuotaExceeded`; `Miss`, and damage of the metadata.

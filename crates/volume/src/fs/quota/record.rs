@@ -24,10 +24,10 @@ const COUNTED_ALL: u8 = COUNTED | COUNTED_WHOLE | COUNTED_NAMES | COUNTED_BEGUN;
 /// Whether use of space is counted, and whether limits hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum QuotaMode {
-    /// Space is not counted, and nobody is refused.
+    /// Space is not counted; no limits.
     #[default]
     Off,
-    /// Counted, and nobody is refused.
+    /// Space is counted; no limits.
     Track,
     /// Space is counted, and growth beyond an owner's limit is refused.
     Enforce,
