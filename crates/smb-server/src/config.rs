@@ -154,7 +154,7 @@ pub struct Config {
     pub multichannel: bool,
     /// Interfaces for FSCTL_QUERY_NETWORK_INTERFACE_INFO. If there are none, the FSCTL is not supported.
     pub interfaces: Vec<NetworkInterface>,
-    /// Bounds on memory and counts that clients can take up.
+    /// Limits of memory and counts that clients can take.
     pub limits: Limits,
 }
 

@@ -78,7 +78,7 @@ pub struct Share {
     pub options: ShareOptions,
     /// Whether only encrypted requests reach it.
     pub encrypt: bool,
-    /// The most that each user or group may do (access masks of MS-SMB2 2.2.13.1); nobody else has access.
+    /// Greatest access of each user or group (access masks of MS-SMB2 2.2.13.1); others have none.
     pub access: Vec<(Sid, u32)>,
 }
 

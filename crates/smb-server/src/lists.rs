@@ -25,7 +25,7 @@ pub struct Gauges {
     pub requests_in_work: usize,
     /// Bytes of requests in work, and of answers that are not sent.
     pub in_flight_bytes: usize,
-    /// Bytes of requests that wait for somebody, and of data in named pipes.
+    /// Bytes of waiting requests, and of data in named pipes.
     pub parked_bytes: usize,
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn is_quota_file(path: &[u16]) -> bool {
             .all(|(unit, byte)| u8::try_from(*unit).is_ok_and(|unit| unit.eq_ignore_ascii_case(&byte)))
 }
 
-/// How a question about quotas is to be answered.
+/// The form of the answer to a query of quotas.
 pub(crate) struct Question {
     /// All users are listed, and the open remembers how far.
     scans: bool,

@@ -191,7 +191,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let state = &mut self.state;
         match event {
             Event::Done { operation, result } => {
-                // The operations whose answer nobody waits for are named zero.
+                // Operations whose answer is ignored are named zero.
                 if let Some(key) = RequestKey::from_number(operation.0) {
                     self.requests.complete(state, key, result, now);
                 }
@@ -395,7 +395,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.state.share_figures.all()
     }
 
-    /// Figures of each client that had a session lately; of those without a place of their own first.
+    /// Figures of each client with a recent session; the sum of those without a place comes first.
     pub fn client_figures(&self) -> impl Iterator<Item = &ClientFigures> {
         self.state.sessions.clients.all()
     }

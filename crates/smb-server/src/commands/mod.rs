@@ -49,7 +49,8 @@ pub(crate) enum Work {
     QueryInfo(query_info::QueryInfoWork),
     SetInfo(set_info::SetInfoWork),
     OplockBreak(oplock_break::OplockBreakWork),
-    /// The request was refused while its volume worked on it, and is answered with this status when the volume has let go of it.
+    /// The request was refused while its volume worked on it, and is answered with this status when the
+    /// volume has released it.
     Refused(NtStatus),
 }
 

@@ -89,8 +89,8 @@ fn enumerate<B: Backend, D: Directory>(
     let restarts = wanted.flags & QUERY_DIRECTORY_RESTART_SCANS != 0;
     wanted.is_first = place.pattern.is_none();
     if restarts || wanted.is_first {
-        // A scan that starts anew takes the pattern of this request (MS-FSA 2.1.5.6.3); any other continues
-        // with its own.
+        // A restarted scan takes the pattern of this request (MS-FSA 2.1.5.6.3); any other continues with its
+        // own.
         place.after = 0;
         place.pattern = Some(wanted.pattern.clone());
     }

@@ -296,7 +296,7 @@ fn find_setup<B: Backend, D: Directory>(
         if session.channel(connection).is_none() {
             return Err(NtStatus::USER_SESSION_DELETED);
         }
-        // A logon anew is protected by the session it is in.
+        // The session protects a repeated logon.
         if context.sealed_by.is_none() {
             if header.flags().contains(HeaderFlags::SIGNED) {
                 let (name, id) = (context.session_key()?, context.to.message_id);

@@ -44,7 +44,7 @@ impl LogonAction {
 pub struct LogonLine {
     /// Fate of the logon.
     pub action: LogonAction,
-    /// The user's name as the client wrote it; empty if it named nobody.
+    /// The user's name in the client's spelling; empty if the client named none.
     pub user: String,
     /// The client's address.
     pub source: String,

@@ -72,7 +72,7 @@ impl Debt {
         Self { paid_at: now, failed_at: None }
     }
 
-    /// How long until one more attempt is within the terms.
+    /// Returns the time until one more attempt is within the terms.
     fn wait(&self, terms: Terms, now: Monotonic) -> Duration {
         self.paid_at.since(now).saturating_sub(terms.each * (terms.free - 1))
     }
@@ -226,7 +226,7 @@ impl KnownHosts {
     }
 }
 
-/// A logon that somebody tries, from a host, as a user.
+/// An attempt to log on, from a host, as a user.
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
     pub user: UserName,
@@ -269,7 +269,7 @@ pub(crate) enum Admission {
 pub(crate) enum Outcome {
     Right,
     Wrong,
-    /// The logon ended before the password was checked: nobody learned anything of it.
+    /// The logon ended before the password was checked, and revealed nothing of it.
     Unseen,
 }
 

@@ -124,7 +124,7 @@ impl Requests {
         let bytes = REQUEST_BYTES + context.bytes + chain.as_ref().map_or(0, |chain| chain.kept_bytes());
         let may_wait = work.may_wait();
         let Some(connection) = state.connections.get_mut(context.connection) else {
-            // Nobody waits for a further step.
+            // No further step is needed.
             let mut rest = chain.map_or_else(|| Chain::of_one(context), |chain| *chain);
             finish_element(state, context, &mut rest, NtStatus::CANCELLED, Body::no_error_data());
             return None;
@@ -206,7 +206,7 @@ impl Requests {
             Started::Answered => {
                 chain.first = false;
                 if was_pending {
-                    // The client waits for this one alone: later answers get a message of their own.
+                    // The client waits for this answer: later ones get their own message.
                     send::flush(state, connection, chain);
                 }
                 self.run_chain(state, connection, chain, now);
@@ -331,7 +331,7 @@ impl Requests {
         send::send(state, context.connection, &mut responses, context.sealed_by);
     }
 
-    /// Does CANCEL (MS-SMB2 3.3.5.16), which takes no credit and has no answer of its own.
+    /// Handles CANCEL (MS-SMB2 3.3.5.16), which takes no credit and has no answer.
     pub(super) fn cancel<B: Backend, D: Directory>(
         &mut self,
         state: &mut State<B, D>,

@@ -218,7 +218,7 @@ fn context_of<B: Backend, D: Directory>(
     })
 }
 
-/// Lets a related request inherit the session and tree of the one before it; any other starts anew.
+/// Lets a related request inherit the session and tree of the one before it; any other has its own.
 #[inline]
 fn relate(context: &mut Context, chain: &mut Chain, related: bool) {
     if related && !chain.first {

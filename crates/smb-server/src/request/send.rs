@@ -145,8 +145,8 @@ pub(super) fn flush<B: Backend, D: Directory>(
     chain.responses.clear();
 }
 
-/// Adds an answer to its chain. If their message would become too long, the earlier answers go first,
-/// in one of their own: a server need not compound its answers (MS-SMB2 3.3.4.1.3).
+/// Adds an answer to its chain. If their message would become too long, the earlier answers are sent
+/// first, in their own: a server need not compound its answers (MS-SMB2 3.3.4.1.3).
 #[inline]
 pub(super) fn hold<B: Backend, D: Directory>(
     state: &mut State<B, D>,

@@ -119,7 +119,7 @@ impl<K: Hash + Eq + Clone> Budget<K> {
 pub(crate) struct Memory {
     /// Requests that are being worked on, and answers that are not sent yet. Over it, connections are not received from.
     pub in_work: Budget<PeerHost>,
-    /// Requests that wait for somebody (STATUS_PENDING), and data in named pipes. Over it, more is refused.
+    /// Waiting requests (STATUS_PENDING), and data in named pipes. Beyond the limit, more is refused.
     pub parked: Budget<Sid>,
 }
 
@@ -139,7 +139,7 @@ pub(crate) enum ChargeKind {
 }
 
 impl Charge {
-    /// Holds nothing, of nobody.
+    /// A charge of nothing, without a holder.
     #[inline]
     pub const fn none() -> Self {
         Self { kind: ChargeKind::InWork, holder: HolderId(0), bytes: 0 }

@@ -15,7 +15,7 @@ pub(crate) struct ClientSlot(u16);
 impl ClientSlot {
     /// Figures of other servers of the cluster: they pass on clients' requests, and are no clients.
     pub const SERVERS: Self = Self(1);
-    /// Behind those without a client of their own.
+    /// Follows the place of clients without their own.
     const FIRST: usize = 2;
 }
 
@@ -93,7 +93,7 @@ impl AllClientFigures {
         &mut self.clients[usize::from(slot.0)]
     }
 
-    /// Those without a place of their own first; no other servers.
+    /// Those without their own place first; no other servers.
     pub fn all(&self) -> impl Iterator<Item = &ClientFigures> {
         self.clients.iter().take(1).chain(&self.clients[ClientSlot::FIRST..])
     }

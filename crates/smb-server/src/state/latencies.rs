@@ -1,4 +1,4 @@
-//! How long requests take.
+//! Latencies of requests.
 
 use super::client_figures::{AllClientFigures, ClientSlot};
 use super::counters::RequestKind;

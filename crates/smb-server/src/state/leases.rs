@@ -173,7 +173,7 @@ impl Leases {
         }
     }
 
-    /// Takes out the breaks that a connection has carried.
+    /// Removes and returns the breaks that a connection has carried.
     pub fn take_told_over(&mut self, connection: ConnectionId) -> Vec<(Breaking, BreakStep)> {
         self.told.take_of(connection)
     }

@@ -52,7 +52,7 @@ use types::{FileTime, Monotonic, PeerHost};
 use volume::backend::{Backend, OpenId, Operation};
 use volumes::{UNATTENDED, Volumes};
 
-/// Fills a slice with bytes that nobody can guess.
+/// Fills a slice with unpredictable bytes.
 pub type RandomSource = Box<dyn FnMut(&mut [u8])>;
 
 /// Requests that a command has made ready. They continue before the command itself is answered.

@@ -36,7 +36,7 @@ impl Pipe {
         if self.waiting_bytes() == 0 { None } else { self.readers.pop_front() }
     }
 
-    /// Takes out all READs that wait, as the pipe is closed.
+    /// Removes and returns all waiting READs, for the close of the pipe.
     pub fn take_readers(&mut self) -> VecDeque<RequestKey> {
         std::mem::take(&mut self.readers)
     }

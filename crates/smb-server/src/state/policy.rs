@@ -29,7 +29,7 @@ use volume::backend::{AccessToken, Backend, Ruling, ShareOptions, ShareRoot, Sta
 /// The most that a read-only share grants.
 const READ_ONLY_ACCESS: u32 = 0x0012_00A9;
 
-/// A logon: the account, its password, and the token as they were.
+/// The account, the password and the token of a past logon.
 #[derive(Clone)]
 pub(crate) struct Logon {
     /// The account's name.
@@ -226,8 +226,8 @@ pub(crate) fn review<B: Backend, D: Directory>(
     ended
 }
 
-/// Puts the tree connects of a session on the logon that its user has made anew. Answers those that have to end, as the new logon gives
-/// them less.
+/// Moves the tree connects of a session to the repeated logon of its user. Returns those that have to
+/// end, as the new logon gives them less.
 pub(crate) fn stand_on_new_logon(session: &mut Session) -> Vec<u32> {
     let logon = Logon::of(session);
     let mut narrowed = Vec::new();

@@ -79,7 +79,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// A session of `subject`, who has logged on from `host`.
+    /// Makes a session of `subject`, logged on from `host`.
     pub fn new(
         dialect: Dialect,
         client_guid: Guid,
@@ -222,7 +222,7 @@ impl SessionOpens {
     }
 }
 
-/// Sessions that ended and whose names are not given out yet again.
+/// Number of ended sessions whose names are not reused yet.
 const NAMES_KEPT: usize = 4096;
 
 /// Sessions by their wire name: 32 bits, as some clients keep no more; unguessable, and not reused
@@ -240,7 +240,7 @@ pub(crate) struct Sessions {
     ended: VecDeque<SessionKey>,
 }
 
-/// Spreads identifiers that the server itself gives out: nobody can choose colliding ones.
+/// Spreads identifiers of the server's own choice: clients cannot choose colliding ones.
 #[derive(Default)]
 pub(crate) struct IdHasher(u64);
 
@@ -300,7 +300,7 @@ impl Sessions {
         self.table.get(&key).is_some_and(|session| self.memory.may_take(&session.holder.user, bytes))
     }
 
-    /// Counts the memory that a session takes anew: it has got or lost something.
+    /// Recounts the memory of a session after it got or lost something.
     pub fn recount(&mut self, key: SessionKey) {
         if let Some(session) = self.table.get_mut(&key) {
             let bytes = session.len_bytes();

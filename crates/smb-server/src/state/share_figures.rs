@@ -39,7 +39,7 @@ impl Default for AllShareFigures {
 }
 
 impl AllShareFigures {
-    /// The place of a share; one that was made anew on another volume has another.
+    /// Returns the place of a share; one made again on another volume has another.
     pub fn slot_of(&mut self, name: &str, volume: VolumeId) -> FiguresSlot {
         let known = |figures: &ShareFigures| figures.name == name && figures.volume == Some(volume);
         let place = match self.0.iter().position(known) {

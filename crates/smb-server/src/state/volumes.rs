@@ -4,7 +4,7 @@ use super::keys::{RequestKey, VolumeSlot};
 use types::{Monotonic, NtStatus, VolumeId};
 use volume::backend::{Backend, OpenId, Operation, OperationId, SessionId};
 
-/// Operations whose answer nobody waits for.
+/// Operations whose answer is ignored.
 pub(crate) const UNATTENDED: OperationId = OperationId::UNATTENDED;
 
 struct Volume<B> {
@@ -103,7 +103,7 @@ impl<B: Backend> Volumes<B> {
         }
     }
 
-    /// Tells all volumes that a session has ended.
+    /// Reports a session's end to all volumes.
     pub fn end_session(&mut self, session: SessionId, now: Monotonic) {
         for (_, backend) in self.iter_mut() {
             backend.submit(UNATTENDED, Operation::EndSession { session }, now);

@@ -93,7 +93,8 @@ impl<'a> Contexts<'a> {
         Ok(found)
     }
 
-    /// Checks that an open is to be durable in one way at most (MS-SMB2 3.3.5.9.6, 3.3.5.9.7, 3.3.5.9.10, 3.3.5.9.12).
+    /// Checks that an open requests at most one form of durability (MS-SMB2 3.3.5.9.6, 3.3.5.9.7,
+    /// 3.3.5.9.10, 3.3.5.9.12).
     fn check_durability(&mut self, oplock_level: u8) -> Result<(), NtStatus> {
         let reconnects = self.reconnect.is_some() || self.reconnect_v2.is_some();
         if oplock_level != OPLOCK_LEVEL_LEASE && !reconnects {

@@ -303,7 +303,7 @@ pub(crate) fn resume<B: Backend, D: Directory>(
         Reply::DeviceOpened { open, context } => (Box::new(device::opened(open)), Some(context)),
         _ => return Err(NtStatus::INTERNAL_ERROR),
     };
-    // The session or tree may have ended meanwhile: then the open has nobody to belong to.
+    // The session or tree may have ended meanwhile: then the open has no owner.
     let session = context.session(&state.sessions).ok();
     let belongs = session.is_some_and(|session| session.tree(work.tree_id).is_some());
     // A client that ended the tree has closed its opens there (MS-SMB2 3.3.5.8), this last one now.

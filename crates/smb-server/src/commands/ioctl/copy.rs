@@ -137,7 +137,7 @@ fn checked(chunk: CopyChunk) -> Result<CopyChunk, NtStatus> {
     }
 }
 
-/// Reads which extents a file is to share with another.
+/// Parses the extents that a file has to share with another.
 pub(super) fn duplicate_extents(
     opens: &Opens,
     context: &Context,

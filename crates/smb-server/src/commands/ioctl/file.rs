@@ -93,7 +93,7 @@ pub(super) fn row(code: u32) -> Option<&'static Row> {
     TABLE.iter().find(|row| row.code == code)
 }
 
-/// Hands an FSCTL of a device on as it is.
+/// Passes an FSCTL of a device on unchanged.
 pub(super) fn of_device(target: &Target, code: u32, input: &[u8], output_bytes_max: usize) -> Ask {
     let input = input.to_vec();
     Ask::Volume(Operation::Control { open: target.open, code, input, output_bytes_max }, Detail::None)
