@@ -230,7 +230,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Reads the header at the front, if all of it has come.
+    /// Parses the header at the front, if it has arrived whole.
     #[inline]
     pub fn parse(front: &[u8], message_bytes_max: usize) -> Result<Option<Self>, FramingError> {
         let Some(&[kind, high, middle, low]) = front.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
@@ -264,7 +264,7 @@ impl MessageLength {
 
     /// The header of a message of this length.
     pub fn header(self) -> [u8; HEADER_BYTES] {
-        // The high byte is zero, which marks a message.
+        // The high byte is zero, as in every message.
         self.0.to_be_bytes()
     }
 }

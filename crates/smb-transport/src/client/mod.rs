@@ -45,7 +45,7 @@ pub enum LinkError {
 /// Settings of a link.
 #[derive(Debug, Clone)]
 pub struct LinkOptions {
-    /// How long the negotiation of SMB Direct may take.
+    /// Timeout of the negotiation of SMB Direct.
     pub timeout: Duration,
     /// iWARP in software: FPDUs carry a CRC. If false, only if the server wants it.
     pub crc: bool,

@@ -110,7 +110,8 @@ impl TcpLink {
         }
         if !self.is_sending && !self.outgoing.is_empty() {
             let data = std::mem::take(&mut self.outgoing);
-            // At once as much as the socket takes; an error shows again when the loop sends, and is acted on then.
+            // Immediately as much as the socket takes; an error recurs when the loop sends, and is handled
+            // then.
             let taken = driver::send_now(&self.socket, &data).unwrap_or(0);
             if taken < data.len() {
                 self.is_sending = true;

@@ -17,8 +17,9 @@ use std::collections::VecDeque;
 use sys::Buf;
 use types::{IdentityMap, Monotonic};
 
-/// Bytes of held messages of one connection. A peer is stopped long before: TCP brings one large message and a turn's bytes more at most,
-/// and our own client has at most 32 MiB of payload on its way by SMB Direct.
+/// Bytes of held messages of one connection. A peer is stopped long before: TCP brings at most one
+/// large message and a turn's bytes more, and our own client has at most 32 MiB of payload under way by
+/// SMB Direct.
 const HELD_BYTES_MAX: usize = 40 << 20;
 /// Held connections that get a turn in one round.
 const LOOKED_AT_ONCE: usize = 64;
@@ -101,7 +102,7 @@ impl<C: Copy + Eq + std::hash::Hash> Held<C> {
         Verdict::Hold { is_first }
     }
 
-    /// Drops the held messages of a connection that is to be closed, and those that still come.
+    /// Drops the held messages of a connection that is being closed, also later ones.
     pub fn give_up(&mut self, connection: C) {
         if let Some(queue) = self.by_connection.get_mut(&connection) {
             *queue = Queue { is_given_up: true, ..Queue::default() };

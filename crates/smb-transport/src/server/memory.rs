@@ -83,7 +83,7 @@ pub struct ReceiveMemory<C> {
     by_party: HashMap<Party, PartyId>,
     /// Parties of which connections wait, by their turn.
     turns: BTreeMap<u64, PartyId>,
-    /// Memory became free since the last [`Self::next_served`] that found nobody.
+    /// Memory became free since the last [`Self::next_served`] without a result.
     has_freed: bool,
     orders: u64,
 }
@@ -222,7 +222,8 @@ impl<C: Copy> ReceiveMemory<C> {
         self.take_turn(party, false);
     }
 
-    /// Gives a party of which connections wait a turn, if it has none, and takes it from one of which none does. `anew`: behind all others.
+    /// Gives a party with waiting connections a turn, if it has none, and takes it from one without.
+    /// `anew`: behind all others.
     fn take_turn(&mut self, party: PartyId, anew: bool) {
         self.orders += 1;
         let next = self.orders;
@@ -266,7 +267,8 @@ impl<C: Copy> ReceiveMemory<C> {
     }
 }
 
-/// The memory of one transport. Guests and members have parts of their own, so that guests cannot take that of members.
+/// The memory of one transport. Guests and members have separate parts, so that guests cannot take that
+/// of members.
 pub struct Memories<C> {
     guests: ReceiveMemory<C>,
     members: ReceiveMemory<C>,

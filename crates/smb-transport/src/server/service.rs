@@ -75,7 +75,7 @@ pub trait Service {
     /// Names the connections that may have something to send since the last call.
     fn take_transmitters(&mut self, out: &mut Vec<Self::Connection>);
 
-    /// Names the connections that are to be closed once their messages are sent.
+    /// Names the connections to close once their messages are sent.
     fn take_closing(&mut self, out: &mut Vec<Self::Connection>);
 
     /// Gives the next message for a connection by TCP.

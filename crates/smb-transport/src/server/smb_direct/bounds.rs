@@ -21,7 +21,8 @@ use types::Monotonic;
 const SWEEP: Duration = Duration::from_secs(1);
 /// Connections with few receives that are served when another one ends.
 const LENT_AT_ONCE: usize = 16;
-/// Payload that is on its way and is not counted: as much as a socket's buffer takes of a TCP client's, without anybody counting it.
+/// Payload under way that is not counted: as much as a socket's buffer takes, uncounted, for a TCP
+/// client.
 const UNCOUNTED_BYTES: usize = 64 << 10;
 
 impl Peer {
@@ -67,8 +68,8 @@ impl<V: Verbs> SmbDirect<V> {
         self.memory.held_bytes()
     }
 
-    /// Counts the bytes of answers that wait for the peer, and of payload that is fetched from it, except
-    /// for the few that are always on their way.
+    /// Counts the bytes of answers that wait for the peer, and of payload being read from it, except for
+    /// the few that are always under way.
     #[inline]
     pub fn unsent_bytes(&mut self, connection: QueuePairId) -> usize {
         let Some(peer) = self.peers.get_mut(connection) else { return 0 };
@@ -88,7 +89,7 @@ impl<V: Verbs> SmbDirect<V> {
         self.count(connection)
     }
 
-    /// Counts the peer's messages against another party: somebody has logged on.
+    /// Counts the peer's messages against another party, after a logon.
     pub(super) fn count_as_members(&mut self, connection: QueuePairId, user: &str) {
         let Some(info) = self.verbs.info(connection) else { return };
         let Some(peer) = self.peers.get_mut(connection) else { return };

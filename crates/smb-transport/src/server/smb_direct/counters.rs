@@ -2,7 +2,7 @@
 //!
 //! Windows also counts spurious notifications, which do not exist here: only a completion wakes the loop.
 
-/// Counts of the transport itself; the rest comes from the MS-SMBD state machine.
+/// Counts of the transport itself; the others come from the MS-SMBD state machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Own {
     pub bytes_rdma_read: u64,

@@ -7,7 +7,7 @@ use types::Monotonic;
 /// counts as idle.
 const MOVED_BYTES_LEAST: u64 = 128 << 10;
 
-/// Something waits for a peer: answers that it is to take, or payload that it is to give.
+/// Work that waits for a peer: answers to take, or payload to send.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Backlog {
     /// When the peer had last moved [`MOVED_BYTES_LEAST`], or everything.

@@ -80,7 +80,7 @@ pub enum SmbDirectEvent {
     },
 }
 
-/// Bounds of the places, memory and time that clients can take over SMB Direct.
+/// Limits of the places, memory and time that clients can take over SMB Direct.
 #[derive(Debug, Clone)]
 pub struct SmbDirectLimits {
     /// Limit of unsent messages and payload of one connection: at it no more is taken.
@@ -91,11 +91,11 @@ pub struct SmbDirectLimits {
     pub connections: usize,
     /// Of these, of one host.
     pub connections_per_host: usize,
-    /// Length in bytes of a message on a connection that nobody has logged on to.
+    /// Length in bytes of a message on a connection without a logon.
     pub guest_message_bytes_max: u32,
     /// Memory of messages that have not come whole, or that came and are held, over all connections.
     pub receiving_bytes_max: usize,
-    /// Within which a message has to come whole on a connection that nobody has logged on to.
+    /// Timeout of a whole message on a connection without a logon.
     pub guest_message_time: Duration,
     /// The same on any other connection. A message has 1 MiB at most.
     pub message_time: Duration,
@@ -154,7 +154,7 @@ pub struct SmbDirect<V> {
     sweep_at: Option<Monotonic>,
     /// Members' connections that were not lent the memory of their receives; some have ended.
     few_receives: VecDeque<QueuePairId>,
-    /// Connections with messages that came or are to be sent.
+    /// Connections with received messages or ones to send.
     touched: Vec<QueuePairId>,
     events: Vec<Event>,
     out: Vec<SmbDirectEvent>,

@@ -26,7 +26,7 @@ pub(super) struct Peer {
     pub number: u64,
     pub smbd: Connection,
     pub opened: bool,
-    /// Somebody has logged on.
+    /// There was a logon.
     pub is_member: bool,
     /// Whether its receives take no memory before messages come.
     pub on_demand: bool,

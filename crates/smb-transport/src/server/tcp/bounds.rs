@@ -188,7 +188,7 @@ impl Tcp {
         entry.held = Some(memory.take_over(entry.party, before_bytes + bytes));
     }
 
-    /// Gives back the memory of messages that were held.
+    /// Returns the memory of held messages.
     pub(super) fn end_hold(&mut self, connection: ConnectionId) {
         let Some(Some(entry)) = self.connections.get_mut(connection.0 as u32 as usize) else { return };
         if entry.id == connection
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(taking.since, at(1));
         taking.take(20, 1000, at(101));
         assert_eq!(taking.since, at(101));
-        // Once nothing waits, the next that does begins anew.
+        // Once nothing waits, the time starts again with the next bytes.
         taking.end();
         taking.wait(at(500));
         assert_eq!(taking.since, at(500));

@@ -72,9 +72,10 @@ pub enum CloseReason {
     Framing(FramingError),
     /// A message to send is longer than its header can say.
     TooLongToSend,
-    /// A message was begun, or waits to be sent or acknowledged, and nothing moved for [`TcpLimits::stall`], or it came too slowly.
+    /// A begun message, or one waiting to be sent or acknowledged, made no progress for
+    /// [`TcpLimits::stall`], or it came too slowly.
     Stalled,
-    /// Nobody had logged on, and another one needed the place.
+    /// A guest whose place another connection needed.
     Evicted,
     /// The socket failed.
     Network(io::ErrorKind),
@@ -95,7 +96,7 @@ pub struct TcpLimits {
     pub receiving_bytes_max: usize,
     /// Time within which something must move while a message is unfinished or unsent.
     pub stall: Duration,
-    /// Of a message on a connection that nobody has logged on to.
+    /// Pace of a message on a connection without a logon.
     pub guest_pace: Pace,
     /// Of any other message.
     pub member_pace: Pace,
@@ -133,7 +134,7 @@ impl Default for TcpLimits {
 
 /// One turn takes about this many bytes of a stream of large messages, so that a busy client does not delay others for longer.
 const TURN_BYTES: usize = 512 << 10;
-/// How long accepting pauses if descriptors or memory are exhausted.
+/// Pause of accepting if descriptors or memory are exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Kinds of operations: the low two bits of their tokens.
@@ -157,7 +158,7 @@ struct Connection {
     host: PeerHost,
     /// The client's address and ours.
     ends: (SocketAddr, SocketAddr),
-    /// Somebody has logged on.
+    /// There was a logon.
     is_member: bool,
     /// Party that the connection's memory counts against.
     party: PartyId,
@@ -593,7 +594,7 @@ impl Tcp {
         true
     }
 
-    /// Ends the stream; the connection goes when the kernel has let go of its buffers.
+    /// Ends the stream; the connection is removed when the kernel has released its buffers.
     fn shut(&mut self, id: ConnectionId, reason: CloseReason) {
         let Some(entry) = self.connection(id) else { return };
         if entry.closed.is_none() {
