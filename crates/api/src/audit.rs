@@ -135,7 +135,7 @@ impl AuditLog {
         let mut line = serde_json::to_vec(&event.bounded())?;
         line.push(b'\n');
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        // Lines in a file that was removed or renamed would be lost, or found by nobody.
+        // Entries in a removed or renamed file would be lost, or never found.
         if !open.is_at(&self.path)
             && let Ok(fresh) = append_to(&self.path)
         {

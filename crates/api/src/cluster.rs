@@ -171,7 +171,7 @@ pub enum BusPriority {
     Client,
     /// Brings a returned copy up to date.
     Resync,
-    /// Makes lost copies anew.
+    /// Rebuilds lost copies.
     Rebuild,
     /// And comparisons of copies.
     Rebalance,
@@ -192,7 +192,7 @@ pub struct BusQueue {
     pub longest_wait_us: u64,
 }
 
-/// One connection of the session with another server, or one that is to be.
+/// One connection of the session with another server, or one to be made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BusChannel {
     /// Address and port of the other server's end.
@@ -269,7 +269,8 @@ pub struct ClusterFigures {
     pub cluster: String,
     /// This server's name.
     pub node: String,
-    /// Whether this server hears most of the servers, and may serve; `None`: heartbeats have not begun.
+    /// Whether this server hears a majority of the servers, and may serve; `None`: heartbeats have not
+    /// begun.
     pub has_majority: Option<bool>,
     /// End of this server's certificate.
     pub certificate_ends_unix_s: Option<u64>,

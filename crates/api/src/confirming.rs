@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// The header with the names of the servers that have not confirmed a change, with commas between.
 pub const UNCONFIRMED: &str = "cenote-unconfirmed";
 
-/// Has a server read the records of accounts anew.
+/// Path at which a server rereads the records of accounts.
 const FOLLOW_NOW: &str = "/api/v1/accounts/in-force";
 
 /// Timeout of all confirmations of one change. An election of etcd takes less; a person waits.
@@ -139,8 +139,8 @@ impl Freshness {
         }
     }
 
-    /// Whether the server has known for more than five seconds of a change that it could not read: accounts
-    /// by which it admits nobody anew.
+    /// Whether the server has known for more than five seconds of a change that it could not read: it then
+    /// admits no new logon by its accounts.
     pub fn is_behind(&self) -> bool {
         self.is_behind_at(Instant::now())
     }

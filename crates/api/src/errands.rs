@@ -175,7 +175,7 @@ fn subject(method: &Method, path: &str, body: &Bytes) -> Option<Subject> {
         ["shares", name, "acl"] => decoded(name).map(Subject::Share),
         ["jobs", number, ..] => number.parse().ok().map(Subject::Job),
         ["shares"] if *method == Method::POST => {
-            // Only a directory that is to be made has to be made by the volume's server.
+            // Only the volume's server can make a share's missing directory.
             let wanted: serde_json::Value = serde_json::from_slice(body).ok()?;
             let text = |key: &str| wanted.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
             (!text("path").trim_matches(['/', '\\']).is_empty())

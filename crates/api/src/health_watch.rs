@@ -347,7 +347,8 @@ fn log(appeared: &[&HealthIssue], resolved: &[&HealthIssue]) {
     }
 }
 
-/// The server that a URL leads to: all of it that may be logged, since many webhooks carry their secret in path or query.
+/// Returns the server of a URL: the only part for the log, since many webhooks carry their secret in
+/// path or query.
 fn server_of(url: &str) -> &str {
     let host = url.find("://").map_or(0, |scheme| scheme + 3);
     let rest = url.get(host..).unwrap_or_default();

@@ -21,7 +21,7 @@ pub struct Percentiles {
     pub p999_us: Option<f64>,
 }
 
-/// How long reads and writes of one client took.
+/// Latencies of one client's reads and writes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ClientLatency {
     /// The server of a cluster that measured it, by name.

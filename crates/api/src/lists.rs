@@ -32,7 +32,7 @@ pub(crate) const OWN: &str = "-";
 /// Timeout of a server's part: a person waits for the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Stands for the others if the records that name them cannot be read.
+/// Name for the others if the records with their names cannot be read.
 pub(crate) const NAMELESS: &str = "the other servers, whose names cannot be read";
 
 /// An answer that every server has a part of.

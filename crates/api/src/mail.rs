@@ -43,7 +43,7 @@ const PASSWORD_BYTES_MAX: u64 = 4096;
 /// Issues that a mail lists in each of its parts.
 const ISSUES_MAX: usize = 50;
 
-/// Protection of mails and logins on their way.
+/// Protection of mails and logins in transit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protection {

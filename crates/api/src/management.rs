@@ -151,7 +151,7 @@ pub trait Management: Send + Sync + 'static {
     fn retire_disk(&self, disk: DiskId) -> Answer<'_, Started>;
     /// Ends a retirement: the disk may get slabs again.
     fn unretire_disk(&self, disk: DiskId) -> Answer<'_, ()>;
-    /// Adds a disk and retires `disk`; `by`: the caller's role, which decides on the place.
+    /// Adds a disk and retires `disk`; `by`: the caller's role, which decides on its place.
     fn replace_disk(&self, disk: DiskId, request: AddDisk, by: Role) -> Answer<'_, Replaced>;
     /// Finds a disk in its enclosure, and switches the LED of its slot.
     fn locate_disk(&self, disk: DiskId, on: bool) -> Answer<'_, LocatedDisk>;
@@ -245,7 +245,7 @@ pub trait Management: Send + Sync + 'static {
     fn create_token(&self, request: CreateToken) -> Answer<'_, CreatedToken>;
     /// Deletes a named token: its holder is refused from then on.
     fn delete_token(&self, name: String) -> Answer<'_, ()>;
-    /// The named token of which this is the hash, expired or not. Waits for nobody.
+    /// Returns the named token with this hash, expired or not. Does not wait.
     fn token_of(&self, hash: TokenHash) -> Option<ApiToken>;
 
     /// Sends each receiver of changes of health a test notice.
@@ -282,7 +282,8 @@ pub trait ClusterManagement: Send + Sync + 'static {
     fn known(&self) -> Answer<'_, ClusterView> {
         self.view()
     }
-    /// Numbers and names of its servers without the witness, as they were read last; none if that is not known. Waits for nobody.
+    /// Returns numbers and names of its servers without the witness, as last read; none if unknown. Does
+    /// not wait.
     fn servers(&self) -> Vec<(NodeId, String)> {
         Vec::new()
     }
@@ -319,7 +320,7 @@ pub trait ClusterManagement: Send + Sync + 'static {
     fn set_draining(&self, name: String, is_draining: bool) -> Answer<'_, ()>;
     /// Has a server's volumes move to others, also if some are not served while that server is away.
     fn force_draining(&self, name: String) -> Answer<'_, ()>;
-    /// Returns the issues of the cluster that this server has seen; waits for nobody.
+    /// Returns the issues of the cluster that this server has seen. Does not wait.
     fn issues(&self) -> Vec<HealthIssue>;
     /// Returns the cluster's figures for metrics; `None`: a single server. Does not wait.
     fn figures(&self) -> Option<ClusterFigures> {

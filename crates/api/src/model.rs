@@ -394,7 +394,7 @@ pub struct OpensPage {
 pub enum JobKind {
     /// A returned copy receives the writes that it missed.
     Resync,
-    /// Slabs of a lost or retired disk are made anew on others.
+    /// Slabs of a lost or retired disk are rebuilt on others.
     Rebuild,
     /// Slabs move so that all disks are filled evenly.
     Rebalance,
@@ -433,7 +433,7 @@ pub enum JobState {
 pub enum QuotaMode {
     /// No use of space is counted.
     Off,
-    /// Counted, and nobody is refused.
+    /// Usage is counted; no limits.
     Track,
     /// Counted, and writes beyond a user's limit are refused.
     Enforce,
@@ -526,7 +526,8 @@ impl From<Severity> for Health {
 }
 
 impl From<Issue> for HealthIssue {
-    /// An issue whose beginning nobody recorded began at 0, in place of which the daemon shows when it was first seen.
+    /// An issue without a recorded beginning began at 0, in place of which the daemon shows when it was
+    /// first seen.
     fn from(issue: Issue) -> Self {
         let Issue { severity, code, target, since_unix_s, what, meaning, action } = issue;
         Self {
@@ -650,7 +651,7 @@ pub struct Configuration(pub serde_json::Map<String, serde_json::Value>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MetricKind {
-    /// Only grows, and begins anew with the daemon.
+    /// Only grows, and restarts with the daemon.
     Counter,
     /// Level as of the moment of the reading.
     Gauge,
@@ -693,7 +694,7 @@ pub struct ShareFigures {
     pub latency: LatencyHistogram,
 }
 
-/// How long reads and writes of a client took.
+/// Latencies of a client's reads and writes.
 #[derive(Debug, Clone)]
 pub struct ClientFigures {
     /// Address of the client; for IPv6 the network of 64 bits. `None`: all clients without their own entry.

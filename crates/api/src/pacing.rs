@@ -22,7 +22,7 @@ const TOKENS_MAX: usize = 4096;
 pub(crate) struct Pacing(Mutex<HashMap<TokenHash, Instant>>);
 
 impl Pacing {
-    /// How long a change that comes `now` waits.
+    /// Returns the wait of a change that arrives `now`.
     pub fn wait(&self, token: TokenHash, now: Instant) -> Duration {
         let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if turns.len() >= TOKENS_MAX {

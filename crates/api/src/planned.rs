@@ -14,7 +14,7 @@ pub struct Plan {
     pub racks: u32,
     /// Number of drives on all nodes.
     pub drives: u32,
-    /// Bytes of all drives, as they are sold.
+    /// Bytes of all drives, by their nominal size.
     pub raw_bytes: u64,
     /// Bytes of all drives, without labels, journals and checksums.
     pub data_bytes: u64,
@@ -49,9 +49,9 @@ pub struct PlanChoice {
     pub reserve_disks: u32,
     /// Bytes of drives that find no partner in another fault domain.
     pub stranded_bytes: u64,
-    /// At once, wherever they are.
+    /// Drives that may fail simultaneously, in any place.
     pub survives_drives: u32,
-    /// At once, data and the cluster's state together.
+    /// Nodes that may fail simultaneously, for data and the cluster's state together.
     pub survives_nodes: u32,
     /// Racks that may fail simultaneously, for data and the cluster's state together.
     pub survives_racks: u32,

@@ -78,7 +78,7 @@ impl PerformanceSample {
         let (mut count, mut interval_us) = (0, 0);
         for ServerPerformance { server, performance: is } in &after.servers {
             let Some(known) = before.servers.iter().find(|known| known.server == *server) else { continue };
-            // A server that was started anew counts from its start.
+            // A restarted server counts from its start.
             let was = Some(known.performance).filter(|was| was.uptime_us <= is.uptime_us).unwrap_or_default();
             (count, interval_us) = (count + 1, interval_us + is.uptime_us - was.uptime_us);
             first.add(&was);
@@ -88,7 +88,8 @@ impl PerformanceSample {
         Self::between(&first, &last)
     }
 
-    /// Changes between two readings of the same server; since its start, if it was started anew in between.
+    /// Computes the changes between two readings of the same server; since its start, if it was restarted
+    /// in between.
     pub fn between(before: &Performance, after: &Performance) -> Self {
         let restarted = after.uptime_us < before.uptime_us;
         let nothing = Performance::default();

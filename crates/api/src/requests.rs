@@ -314,7 +314,7 @@ pub struct ShareView {
     pub path: String,
     /// Remark that clients see beside the share's name.
     pub comment: String,
-    /// The rights of users and groups; nobody else has access.
+    /// The rights of users and groups; others have no access.
     pub access: Vec<Grant>,
     /// The moment at which writes are durable: `write`, `close` or `flush`.
     #[schema(value_type = String)]
@@ -359,14 +359,14 @@ impl ShareView {
     }
 }
 
-/// Options of a share; omitted ones stay as they are (or as by default).
+/// Options of a share; omitted ones keep their value (or the default).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShareOptions {
     /// Remark that clients see beside the share's name.
     #[serde(default)]
     pub comment: Option<String>,
-    /// All grants anew.
+    /// All grants, replacing the old ones.
     #[serde(default)]
     pub access: Option<Vec<Grant>>,
     /// The moment at which writes are durable: `write`, `close` or `flush`.
@@ -567,7 +567,7 @@ pub struct SetAcl {
     /// Accounts whose entries (not inherited) are removed. One that has inherited entries only is refused.
     #[serde(default)]
     pub revoke: Vec<String>,
-    /// Comes before all else.
+    /// Applied before all other fields.
     #[serde(default)]
     pub inheritance: Option<Inheritance>,
     /// The way in which files and directories below follow.
@@ -591,10 +591,11 @@ pub enum Inheritance {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Below {
-    /// Files and directories below get their inherited entries anew. Their own entries stay, and those that inherit nothing stay as they are.
+    /// Files and directories below get new inherited entries. Their own entries stay, and those that
+    /// inherit nothing stay unchanged.
     #[default]
     Follow,
-    /// Entries of their own go, and all inherit again.
+    /// Own entries are removed, and all inherit again.
     Replace,
 }
 
@@ -619,7 +620,7 @@ pub struct TokenView {
     pub created_unix_s: u64,
     /// `null`: it is good until it is deleted.
     pub expires_unix_s: Option<u64>,
-    /// Whether the token's time is over, so that it admits nobody.
+    /// Whether the token has expired, so that it is refused.
     pub expired: bool,
 }
 

@@ -180,7 +180,7 @@ async fn replace_disk(
     audited(&m, peer, "disk replace", &target, m.replace_disk(id, body, by)).await
 }
 
-/// Switches the LED of the disk's slot, and tells how to find the disk.
+/// Switches the LED of the disk's slot, and says how to find the disk.
 #[utoipa::path(post, path = "/disks/{id}/locate", params(("id" = String, Path)), request_body = LocateDisk, responses((status = OK, description = "How to find the disk", body = LocatedDisk)))]
 async fn locate_disk(
     State(m): State<Shared>,
