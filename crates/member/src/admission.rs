@@ -498,8 +498,8 @@ pub fn note_drained(state: &(impl Typed + ?Sized), node: NodeId) -> Result<bool,
     follow_draining(state, node, NodeState::Draining, NodeState::Drained)
 }
 
-/// Records that a server which was drained has volumes again, since no other one could take them over: it drains anew. `false`: it has none, or was
-/// not drained.
+/// Records that a drained server has volumes again, since no other one could take them over: it drains
+/// again. `false`: it has none, or was not drained.
 ///
 /// # Errors
 /// Those of the state.
@@ -579,7 +579,7 @@ fn member_of(name: &str, addresses: EtcdAddresses) -> EtcdMember {
     }
 }
 
-/// Whether the applicant is to run a member of etcd.
+/// Returns whether the applicant has to run a member of etcd.
 fn check_etcd(applicant: &Applicant, members: &[Stored<NodeRecord>]) -> Result<bool, Refused> {
     let seated = members.iter().filter(|member| member.value.etcd.is_some()).count();
     match (seated == 0, applicant.uses_other_etcd) {
@@ -690,7 +690,7 @@ fn check_among(applicant: &Applicant, members: &[Stored<NodeRecord>]) -> Result<
         if member.cluster == applicant.cluster || member.smb == applicant.smb {
             return Err(Refused::AddressTaken { name: member.name.clone(), address: applicant.cluster });
         }
-        // A trial on one machine reaches nobody, and nobody reaches it.
+        // A trial on one machine and servers on the network cannot reach each other.
         if member.cluster.ip().is_loopback() != applicant.cluster.ip().is_loopback() {
             return Err(Refused::Address(format!(
                 "server '{}' is at {}, and this one at {}: one of them is on loopback, which the other does not reach",

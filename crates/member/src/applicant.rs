@@ -18,7 +18,7 @@ pub struct ClusterKeys {
     pub listen: Option<SocketAddr>,
     /// `cluster.addresses`, the preferred one first.
     pub addresses: Vec<IpAddr>,
-    /// Addresses and ports of the SMB server and of SMB Direct, as they are listened on.
+    /// Addresses and ports of the listeners of the SMB server and of SMB Direct.
     pub smb: Vec<SocketAddr>,
     /// Addresses and ports of SMB Direct's listeners; none: no SMB Direct.
     pub rdma: Vec<SocketAddr>,

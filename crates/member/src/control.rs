@@ -47,7 +47,7 @@ use tokio::sync::Notify;
 use trust::authority::{Authority, authority_ends_unix_s};
 use types::NodeId;
 
-/// How long a join may take at the other side: it adds a member to etcd.
+/// Timeout of a join at the other side: it adds a member to etcd.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// See the module.
@@ -273,7 +273,7 @@ impl ClusterControl {
         .await
     }
 
-    /// Reads the records. If they do not answer soon: as they were read last, and why.
+    /// Reads the records. If they do not answer soon, returns the last reading, and why.
     async fn read_soon(&self) -> Result<(LastRead, Option<String>), ControlError> {
         let state = self.state.clone();
         let mut reading = std::pin::pin!(off_the_loop(move || Ok(LastRead::now(&state)?)));
@@ -402,7 +402,7 @@ impl ClusterControl {
         .await
     }
 
-    /// Completes the work even if nobody waits for the answer any more.
+    /// Completes the work even if the caller stops waiting for the answer.
     async fn to_the_end<T: Send + 'static, F>(
         &self,
         work: impl FnOnce(Arc<Self>) -> F,

@@ -97,7 +97,7 @@ pub trait Engine: Send + Sync + 'static {
         self.members()
     }
 
-    /// Returns the state of the member that this server is to run.
+    /// Returns the state of this server's own member.
     fn own_member(&self) -> OwnMember;
 
     /// Returns the state of the own member's process, and its answer within a timeout; `None`: no process.
@@ -240,7 +240,7 @@ fn open_clusters(
     is_unmoved: bool,
 ) -> Result<(State, Arc<dyn Engine>), EngineError> {
     let (etcd, process) = begin_etcd(identity, places)?;
-    // Only during the founding: later, a founder whose etcd lost its data would make the state anew from
+    // Only during the founding: later, a founder whose etcd lost its data would recreate the state from
     // that of the old single server.
     let state = if identity.facts.founder && identity.is_founding() {
         founders_state(&etcd, process.as_ref().filter(|_| is_unmoved), &places.file)?
@@ -278,7 +278,7 @@ fn open_own(file: &Path) -> Result<State, StateError> {
     let until = Instant::now() + FOUNDING_PATIENCE;
     loop {
         match State::open(file) {
-            // Threads of the single server that this was may need a moment to let go of the file.
+            // Threads of the former single server may need a moment to close the file.
             Err(_) if Instant::now() < until => std::thread::sleep(PAUSE),
             opened => return opened,
         }
@@ -517,7 +517,7 @@ struct Etcd {
     /// This server's.
     name: String,
     ended: Arc<AtomicBool>,
-    /// Somebody else runs it.
+    /// Whether the etcd is foreign.
     uses_other: bool,
 }
 

@@ -62,7 +62,7 @@ impl From<AskError> for ControlError {
     }
 }
 
-/// An error on its way to the API.
+/// An error for the API.
 pub struct ControlError(pub ApiError);
 
 /// Runs work that waits for disks or other servers on its own thread.

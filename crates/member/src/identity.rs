@@ -38,7 +38,7 @@ const KNOWN: &str = "known.json";
 const ETCD: &str = "etcd";
 /// The data of a member that was removed, until another one is.
 const ETCD_REMOVED: &str = "etcd.removed";
-/// The data of the member that a recovery makes; nobody's before they take the place of those that it read.
+/// The data of the member that a recovery makes; no member's until they replace the old ones.
 const ETCD_ANEW: &str = "etcd.anew";
 /// Exists from the beginning of a recovery to its end.
 const RECOVERING: &str = "recovering";
@@ -208,10 +208,10 @@ fn remove_whole(path: &Path) -> Result<(), IdentityError> {
     }
 }
 
-/// Takes back a founder's [`establish`]: this is a single server from then on.
+/// Undoes a founder's [`establish`]: this is a single server from then on.
 ///
 /// # Errors
-/// [`IdentityError::Io`]: it is the founder still, or may be after a power cut.
+/// [`IdentityError::Io`]: it is still the founder, or may be after a power cut.
 pub fn abandon(data: &Path) -> Result<(), IdentityError> {
     let (directory, abandoned) = (data.join(DIRECTORY), data.join(ABANDONED));
     remove_whole(&abandoned)?;

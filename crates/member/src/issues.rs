@@ -20,7 +20,7 @@ const CERTIFICATE_WARNING_DAYS: u64 = 120;
 /// be planned.
 const AUTHORITY_WARNING_DAYS: u64 = 730;
 const DAY_S: u64 = 86_400;
-/// A member of etcd that starts, or is made anew, has its vote sooner.
+/// A member of etcd that starts, or is replaced, has its vote sooner.
 const MEMBER_PATIENCE_S: u64 = 15;
 pub(crate) const MEMBER_CODE: &str = "cluster_state_member";
 
@@ -31,7 +31,7 @@ type Since = BTreeMap<(String, String), u64>;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Looked {
     pub alarms: Vec<EtcdAlarm>,
-    /// The members of etcd, as they are; none if that is not known.
+    /// The present members of etcd; none if unknown.
     pub etcd: Vec<MemberHealth>,
     /// Time of the check; `None`: none yet.
     pub at: Option<Instant>,
@@ -130,7 +130,7 @@ pub(crate) fn find(seen: &Seen<'_>) -> Vec<HealthIssue> {
     found
 }
 
-/// Most of the servers are not heard.
+/// The majority of the servers is not heard.
 fn without_quorum(cluster: &str, unserved: &Unserved) -> HealthIssue {
     issue(
         Health::Unhealthy,

@@ -39,7 +39,7 @@ pub struct JoinTokenRecord {
     pub id: String,
     /// SHA-256 of the secret part in hexadecimal digits: the records do not hold the secret.
     pub secret_sha256: String,
-    /// Unix time in seconds after which the token lets nobody in.
+    /// Expiry of the token, as Unix time in seconds.
     pub expires_unix_s: u64,
     /// The name of the server that joined by it.
     #[serde(default)]
@@ -245,7 +245,7 @@ impl fmt::Display for JoinToken {
     }
 }
 
-/// Tells a text that was cut or changed from one that was not; protects against nothing.
+/// Distinguishes a truncated or changed text from an intact one; protects against nothing.
 fn check_of(bytes: &[u8]) -> [u8; CHECK_BYTES] {
     let mut check = [0; CHECK_BYTES];
     check.copy_from_slice(&digest(&SHA256, bytes).as_ref()[..CHECK_BYTES]);

@@ -236,7 +236,7 @@ impl ClusterControl {
         credentials.remember(Facts { endpoints, ..facts }).map_err(told)
     }
 
-    /// Sees to it that this server's member of etcd works, if it is to run one.
+    /// Keeps this server's member of etcd working, if it should run one.
     fn keep_seat(
         &self,
         credentials: &Credentials,

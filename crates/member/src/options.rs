@@ -8,7 +8,7 @@ use etcd::{EtcdOptions, TlsIdentity};
 use records::StateError;
 use std::path::{Path, PathBuf};
 
-/// An etcd that somebody else runs, as the configuration names it.
+/// A foreign etcd in the configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OtherEtcd {
     /// `https://ADDRESS:PORT` of each member; none: the servers run etcd themselves.
@@ -43,7 +43,7 @@ impl OtherEtcd {
 /// In the cluster's directory: the highest revision of etcd that this server has seen.
 const SEEN_FILE: &str = "etcd.seen";
 
-/// Tells whether this server's member may start by this server's own files. One without data may have
+/// Returns whether this server's member may start by this server's own files. One without data may have
 /// voted before they were lost: it waits until the others report that it never ran, or it is another
 /// member ([`crate::seat`]).
 pub(crate) fn may_start(identity: &Identity) -> bool {

@@ -31,7 +31,7 @@ pub struct OwnAnswer {
     pub status: Result<EtcdStatus, String>,
 }
 
-/// The state of the member of etcd that this server is to run.
+/// The state of this server's member of etcd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnMember {
     /// Not started: no member, or one without data.

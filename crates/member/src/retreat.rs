@@ -22,7 +22,7 @@ use types::NodeId;
 
 /// Interval between checks.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// Time for which the others may be without a majority of etcd: they elect a leader anew.
+/// Time for which the others may be without a majority of etcd: they elect a new leader.
 const ELECTION_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Stops this server's member of etcd when the data plane wants the server to fall silent; ends

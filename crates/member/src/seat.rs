@@ -142,7 +142,7 @@ impl Seat<'_> {
         let addresses = free_etcd_ports(own.cluster.ip()).map_err(told)?;
         match admission::take_etcd_seat(self.state, facts.node, addresses) {
             Ok(Some(node)) => self.sit(&node, addresses),
-            // Another server has it.
+            // Another server took it.
             Ok(None) | Err(StateError::Unknown(_) | StateError::NotApplied(_)) => Ok(()),
             Err(error) => Err(told(error)),
         }

@@ -34,7 +34,7 @@ pub trait OwnServer: Send + Sync + 'static {
     }
     /// Lets this server fall silent if that is wanted; or not any more.
     fn hush(&self, _is_hushed: bool) {}
-    /// Tells the others whether this server's member of etcd votes.
+    /// Reports to the others whether this server's member of etcd votes.
     fn note_vote(&self, _votes: bool) {}
     /// Prepares the rest of a single server for becoming the first of a cluster while it serves: until
     /// [`OwnServer::stay`] or [`OwnServer::join`] it records nothing as a single server. Refused during

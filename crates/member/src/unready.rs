@@ -43,7 +43,7 @@ struct Answering {
 }
 
 impl Waiting {
-    /// Begins to answer on the API's socket. `None`: a single server waits for nobody.
+    /// Begins to answer on the API's socket. `None`: a single server has no wait.
     pub fn begin(listener: &TcpListener, data: &Path, leave_address: LeaveAddress) -> Option<Self> {
         let identity = Identity::open(data).ok()??;
         let listener = listener.try_clone().ok()?;
@@ -101,7 +101,7 @@ impl Answering {
                 Err(_) => std::thread::sleep(PAUSE),
             }
         }
-        // The address is written anew when the server serves.
+        // A serving server writes the address again.
         let _ = std::fs::remove_file(&self.address_file);
         Ok(())
     }

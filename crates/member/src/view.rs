@@ -1,4 +1,4 @@
-//! The cluster as it is shown: servers with their holdings, and the losses if one more server died.
+//! The view of the cluster: servers with their holdings, and the losses if one more server died.
 
 use crate::preflight::Seen;
 use crate::surroundings::OwnServer;
@@ -275,7 +275,7 @@ pub fn at_risk(nodes: &[NodeView], engine: &StateEngine, holdings: &Holdings) ->
     sentences
 }
 
-/// The name of a server that is to join is nobody else's.
+/// Checks that a joining server's name is free.
 pub fn check_name(ours: &Facts, theirs: &Facts) -> PreflightCheck {
     let taken = theirs.members.iter().find(|member| member.name.eq_ignore_ascii_case(&ours.name));
     let (outcome, found) = match taken {

@@ -55,8 +55,8 @@ impl Waits {
     }
 }
 
-/// Refuses to start a server that was removed. etcd may still answer it: its members have not read the list of revoked certificates yet, or somebody
-/// else runs it.
+/// Refuses to start a removed server. etcd may still answer it: its members have not read the list of
+/// revoked certificates yet, or it is a foreign one.
 ///
 /// # Errors
 /// Those of the state, or [`StateError::Open`]: the server was removed.

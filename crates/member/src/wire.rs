@@ -19,7 +19,7 @@ use zeroize::Zeroize;
 pub const FRAME_BYTES_MAX: usize = 144 << 10;
 /// Longest answer, which only a requested server may send.
 pub const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// How long a question, or its answer, may take on its way.
+/// Timeout of sending a request, or its answer.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Text that `Debug` does not show.
@@ -73,7 +73,7 @@ pub struct Errand {
     pub by: Option<ErrandBy>,
 }
 
-/// The named token of the API by which somebody asked.
+/// The named token of the API behind a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ErrandBy {
@@ -83,7 +83,7 @@ pub struct ErrandBy {
     pub role: Role,
 }
 
-/// A server that is to be reached.
+/// A server to reach.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
@@ -148,11 +148,11 @@ pub struct Admission {
     pub seal_key: Secret,
     /// Client URLs of etcd's members.
     pub endpoints: Vec<String>,
-    /// Names and peer URLs of etcd's members, the new one among them if it is to run one.
+    /// Names and peer URLs of etcd's members, including the new one if it has to run one.
     pub members: Vec<(String, String)>,
 }
 
-/// A server's disks, as they are recorded.
+/// A server's disks on record.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Storage {
@@ -164,7 +164,7 @@ pub struct Storage {
     pub failing: Vec<String>,
 }
 
-/// A server as it is now.
+/// A server's present state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Facts {
