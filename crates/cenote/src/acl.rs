@@ -54,7 +54,7 @@ fn entry(ace: &Ace, name_of: impl Fn(&Sid) -> String) -> Option<AclEntry> {
 pub struct Change {
     /// Owner and DACL only, self-relative.
     pub descriptor: Vec<u8>,
-    /// Accounts, as they were named, whose own entries went and whose inherited ones stay.
+    /// Accounts, in the request's spelling, whose own entries were removed and whose inherited ones stay.
     pub still_inherited: Vec<String>,
 }
 
@@ -127,7 +127,7 @@ fn ace(entry: &AclEntry, sid: Sid) -> Result<Ace, ApiError> {
     Ok(Ace::new(kind, flags, access_mask(&entry.access).map_err(invalid)?, sid))
 }
 
-/// The fate of the entries that files below have of their own.
+/// Returns the fate of the files' own entries below.
 pub fn own_entries(below: Below) -> OwnEntries {
     match below {
         Below::Follow => OwnEntries::Kept,

@@ -120,7 +120,7 @@ pub struct LimitKeys {
     pub cache_bytes: u64,
     /// Milliseconds in which a disk must answer.
     pub disk_timeout_ms: u64,
-    /// Seconds that a disk may be away before its data is made anew on others.
+    /// Seconds that a disk may be away before its data is rebuilt on others.
     pub repair_delay_s: u64,
     /// Period in seconds in which every block is verified once; 0: never.
     pub scrub_period_s: u64,
@@ -497,8 +497,8 @@ impl Config {
         }
     }
 
-    /// Takes over the values of a file that was read again which a running server can take up. Answers the keys that are in force now, and those of
-    /// the others that differ.
+    /// Applies the values of a reloaded file that a running server can change. Returns the keys now in
+    /// force, and those of the others that differ.
     pub fn take_up(&mut self, new: &Self) -> TakenUp {
         let before = self.differing(new);
         self.health.clone_from(&new.health);

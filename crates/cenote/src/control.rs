@@ -32,7 +32,7 @@ use types::{DiskId, NodeId, PoolId, Sid, VolumeId};
 use volume::fs::QuotaLimits;
 use volume::security::OwnEntries;
 
-/// The sender of an answer. Sending never blocks; an error means that nobody waits any more.
+/// The sender of an answer. Sending never blocks; an error means that the caller has stopped waiting.
 pub type Reply<T> = oneshot::Sender<Result<T, CommandError>>;
 
 /// Commands of the control plane to the data plane.
@@ -73,7 +73,7 @@ pub enum Command {
         /// Sender of the outcome; `NotFound` if there is no such open.
         reply: Reply<()>,
     },
-    /// Takes up changed shares or accounts. Replies when the change is in force for all connected clients.
+    /// Applies changed shares or accounts. Replies when the change is in force for all connected clients.
     DirectoryChanged {
         /// Sender of the outcome.
         reply: Reply<()>,
@@ -105,7 +105,7 @@ pub enum Command {
 /// Commands of the control plane about the cluster.
 #[derive(Debug)]
 pub enum ClusterCommand {
-    /// All other nodes, as they are recorded. Their accounts are exchanged in [`DataPlaneOptions::accounts`], before
+    /// All other nodes on record. Their accounts are exchanged in [`DataPlaneOptions::accounts`], before
     /// [`Command::DirectoryChanged`].
     Peers(Vec<bus::Peer>),
     /// Whether each node lives, as a majority sees it: at first and after each change.
@@ -376,7 +376,7 @@ impl From<StorageCommand> for Command {
     }
 }
 
-/// A volume that is to be made.
+/// A volume to make.
 #[derive(Debug, Clone)]
 pub struct NewVolume {
     /// Name of the volume, unique among volumes.
@@ -427,7 +427,8 @@ pub struct DataPlaneOptions {
     pub rdma_listeners: Vec<TcpListener>,
     /// SMB Direct by RDMA devices.
     pub rdma_devices: RdmaDevices,
-    /// Pools, disks and volumes as they are recorded. A recorded disk that is not found becomes a health issue, not a failed start.
+    /// Recorded pools, disks and volumes. A recorded disk that is not found becomes a health issue, not a
+    /// failed start.
     pub state: State,
     /// `None`: a single server.
     pub cluster: Option<ClusterOptions>,

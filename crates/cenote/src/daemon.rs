@@ -442,7 +442,7 @@ fn faulty() -> DaemonError {
     )
 }
 
-/// Ends a server that is to start again, unless a signal to stop came during its drain.
+/// Restarts the server, unless a signal to stop came during its drain.
 async fn start_again(mut stop: StopSignals) -> Result<Ended, DaemonError> {
     let start = StopsAtOnce::begin().map_err(failed_at(Path::new("SIGTERM")))?;
     Ok(if stop.have_come().await { Ended::Stopped } else { Ended::Again(start) })

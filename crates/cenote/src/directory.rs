@@ -80,7 +80,7 @@ impl Directory {
         &self.groups
     }
 
-    /// The name of a volume, as it was when accounts or shares changed last.
+    /// Returns the name of a volume, as of the last change of accounts or shares.
     pub fn volume_name(&self, volume: VolumeId) -> Option<&str> {
         self.volumes.get(&volume).map(String::as_str)
     }
@@ -206,7 +206,7 @@ impl SharedDirectory {
         Self(Arc::new(RwLock::new(Arc::new(directory))), Arc::default())
     }
 
-    /// Returns the version in force; it stays as it is while it is held.
+    /// Returns the version in force, which does not change while it is held.
     pub fn current(&self) -> Arc<Directory> {
         // A writer only stores a pointer: a poisoned lock still guards a whole version.
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// Lines on their way: the SMB server makes fewer in a minute.
+/// Limit of queued entries: the SMB server makes fewer in a minute.
 const LINES_MAX: usize = 256;
 
 /// The data plane's end of the way.

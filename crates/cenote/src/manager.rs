@@ -208,7 +208,7 @@ impl Manager {
         }
     }
 
-    /// Finds the SID of an account, by its name or as it is written.
+    /// Finds the SID of an account, by its name or by the SID's text.
     fn account(&self, name: &str) -> Result<Sid, ApiError> {
         let nobody = || refused(AccountError::NoAccount(name.to_owned()));
         self.accounts.directory.current().sid_of(name).ok_or_else(nobody)

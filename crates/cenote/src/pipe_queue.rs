@@ -5,7 +5,7 @@
 use smb_server::PipeChange;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// Changes on their way: each pipe waits for one at most, and a person makes few.
+/// Limit of queued changes: each pipe waits for at most one, and a person makes few.
 const CHANGES_MAX: usize = 64;
 
 /// The data plane's end of the way.

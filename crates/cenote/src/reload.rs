@@ -33,7 +33,7 @@ impl InEffect {
         Arc::new(Self { config: RwLock::new(config), receivers })
     }
 
-    /// Looks something up.
+    /// Reads from the configuration in effect.
     pub fn get<T>(&self, look: impl FnOnce(&Config) -> T) -> T {
         look(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }

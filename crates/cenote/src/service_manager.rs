@@ -35,7 +35,7 @@ pub fn tell(state: NotifyState) {
     tell_all(&[state]);
 }
 
-/// Sends the service manager several messages at once.
+/// Sends the service manager several messages together.
 pub fn tell_all(states: &[NotifyState]) {
     let _ = sd_notify::notify(states);
 }
@@ -94,7 +94,7 @@ impl StopSignals {
         }
     }
 
-    /// Whether one has come that nobody waited for.
+    /// Returns whether a signal has arrived before it was awaited.
     pub async fn have_come(&mut self) -> bool {
         tokio::select! {
             biased;

@@ -217,7 +217,7 @@ fn begin_liveness(
     let drained = drain.spawn(move || {
         while let Ok(command) = commands.recv() {
             if let Command::DirectoryChanged { reply } = command {
-                // Nobody may be waiting any more.
+                // The caller may have stopped waiting.
                 let _ = reply.send(Ok(()));
             }
         }

@@ -212,7 +212,7 @@ struct Following {
     shared: Shared,
     heartbeats: Heartbeats,
     watch: Watch,
-    /// The records are to be read.
+    /// The records have to be read.
     is_due: bool,
     members: Vec<NodeRecord>,
     /// Key that signs heartbeats.
@@ -336,7 +336,7 @@ impl Following {
         }
     }
 
-    /// Tells the data plane which nodes live, if that has changed.
+    /// Reports changes of the live nodes to the data plane.
     fn tell(&mut self) {
         let Peers { verdicts, cut_off, .. } = self.heartbeats.peers();
         let now = monotonic_now();

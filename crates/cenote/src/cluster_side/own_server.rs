@@ -102,7 +102,7 @@ impl DaemonServer {
         Ok(())
     }
 
-    /// Tells the other servers that this one ends.
+    /// Announces this server's end to the others.
     pub fn end_liveness(&self) {
         let liveness = self.liveness.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(liveness);

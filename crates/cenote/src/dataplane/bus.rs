@@ -108,7 +108,7 @@ impl Bus {
             // The plane itself does these, with or without a bus.
             ClusterCommand::ReadyToJoin { .. } | ClusterCommand::Stay | ClusterCommand::Join { .. } => {}
             ClusterCommand::Bus { reply } => {
-                // Nobody may be waiting any more.
+                // The caller may have stopped waiting.
                 let _ = reply.send(self.peers(node));
             }
         }
@@ -143,7 +143,7 @@ impl Bus {
         moved
     }
 
-    /// Tells the others that this server stops, and whether it still needs them for that.
+    /// Announces this server's stop to the others, and whether it still needs them for that.
     pub fn announce_stop(&self, needs_others: bool) {
         self.heartbeats.set_needs_others(needs_others);
     }

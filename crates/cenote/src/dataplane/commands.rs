@@ -16,7 +16,7 @@ use std::time::Duration;
 
 type Done<T> = Result<T, CommandError>;
 
-/// Answers, whether or not somebody still waits.
+/// Answers, whether or not the caller still waits.
 fn answer<T>(reply: Reply<T>, result: Done<T>) {
     let _ = reply.send(result);
 }
@@ -43,7 +43,7 @@ impl Plane {
             }
             Command::Figures { reply } => {
                 let mut shown = self.show.figures(&self.node, &self.frontend);
-                // Nobody may be waiting any more.
+                // The caller may have stopped waiting.
                 let peers = self.bus.get().into_iter().flat_map(|bus| bus.peers(&self.node));
                 shown.bus = peers.map(|peer| show_peer(&peer)).collect();
                 let _ = reply.send(Box::new(shown));

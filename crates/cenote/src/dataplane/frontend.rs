@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use types::{FileTime, Monotonic, VolumeId};
 
-/// How long the loop listens at most if something is due that only a disk's answer can move.
+/// Longest wait of the loop if the only due work waits for a disk's answer.
 const DUE_PAUSE: Duration = Duration::from_millis(1);
 
 /// The server and its connections.
@@ -135,7 +135,7 @@ impl Frontend {
         self.server.borrow_mut().drain(Some(::bus::VOLUME));
     }
 
-    /// Tells whether all earlier requests of clients are answered, and the answers sent.
+    /// Returns whether all earlier requests of clients are answered, and the answers sent.
     pub(super) fn is_idle(&self) -> bool {
         !self.server.borrow().owes_answers() && self.unsent_bytes.get() == 0
     }

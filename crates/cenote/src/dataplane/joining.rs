@@ -90,7 +90,7 @@ impl Plane {
                 let why = "the server has no lease as a node of the cluster yet, or the records of its volumes do not name it";
                 CommandError::new(CommandErrorKind::Unavailable, why)
             });
-            // Nobody may be waiting any more.
+            // The caller may have stopped waiting.
             let _ = reply.send(joined);
         });
     }

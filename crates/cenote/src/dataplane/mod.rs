@@ -53,7 +53,7 @@ fn wall_clock() -> FileTime {
 const WALL_CLOCK: Duration = Duration::from_secs(1);
 /// Time after which unused free memory is returned.
 const TRIM: Duration = Duration::from_secs(10);
-/// How long a start waits for disks and volumes; later ones are served when they come.
+/// Timeout of a start for disks and volumes; later ones are served when they arrive.
 const RECOVERY_MAX: Duration = Duration::from_secs(15);
 /// The longest sleep; all shorter waits have timeouts of their own.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
@@ -126,7 +126,7 @@ fn run(options: DataPlaneOptions, on_loop: node::OnLoop, ready: &Ready) -> Resul
         turns.turn(false)?;
     }
     tracing::info!(volumes = turns.plane.node.volumes.ids().len(), "the data plane serves");
-    // Fails only if nobody waits any more.
+    // Fails only if the caller has stopped waiting.
     let _ = ready.send(control);
     while !turns.plane.ended.get() {
         turns.turn(true)?;

@@ -9,7 +9,7 @@ use records::{ClusterRecord, DiskRecord, NodeRecord, State, StateError, Typed, V
 use std::time::{Duration, Instant};
 use types::{NodeId, VolumeId};
 
-/// How long this server may take to follow a change that another one made.
+/// Timeout of this server's following of another one's change.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -95,7 +95,8 @@ impl Manager {
         Ok(volume)
     }
 
-    /// Tells whether the records still have a volume of this name: another server may just have deleted it.
+    /// Returns whether the records still have a volume of this name: another server may just have deleted
+    /// it.
     pub(super) async fn is_recorded_still(&self, name: &str) -> Result<bool, ApiError> {
         if self.cluster.own().is_none() || self.find_recorded(name).await?.is_some() {
             return Ok(true);
@@ -131,7 +132,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Reads the shares anew if one of this name is not known here, for the same reason.
+    /// Rereads the shares if one of this name is unknown here, for the same reason.
     pub(super) async fn catch_up_with_share(&self, name: &str) {
         if self.cluster.own().is_some() && self.accounts.directory.current().share(name).is_none() {
             // If the records cannot be read, the answer is that of the known ones.

@@ -209,7 +209,7 @@ impl Work<'_> {
             size_bytes,
             warn_at_percent: None,
         };
-        // Other servers' disks may still be on their way into the pool.
+        // Other servers' disks may still be joining the pool.
         self.until("the volume", || match first.post::<Created>("/volumes", &request) {
             Ok(_) => Ok(Some(())),
             Err(failure) if failure.kind == Some(ErrorKind::Conflict) => Ok(Some(())),

@@ -95,7 +95,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Has all of them stop, and kills those that do not.
+    /// Stops all of them, and kills those that do not end.
     pub fn stop(&mut self) {
         let mut running: Vec<&mut Child> = Vec::new();
         for process in &mut self.all {

@@ -26,7 +26,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use types::Monotonic;
 
-/// Stands for an unrecorded beginning: when the issue was first seen. Health is checked every few seconds.
+/// Unrecorded beginning, shown as the time when the issue was first seen. Health is checked every few
+/// seconds.
 const SINCE_SEEN: u64 = 0;
 /// Length of a part of clients' opens; with [`OPEN_PATHS_UNITS_MAX`], its JSON fits into an errand's answer.
 const OPENS_MAX: usize = 1000;
@@ -113,7 +114,7 @@ impl Show {
         metrics.extend(metrics::show_transferred_by_smb_direct(&rdma.counters));
         metrics.extend(metrics::show_lent(clients.tcp()));
         let copies = sessions::Copies::of(clients.tcp());
-        // Other nodes' opens of disks are shown elsewhere, and are nobody's files.
+        // Other nodes' opens of disks are shown elsewhere, and are not files.
         let sessions = server.sessions(now).into_iter().filter(|session| !session.is_nodes);
         let transferred = node.disks.transferred_bytes();
         Snapshot {

@@ -1,4 +1,4 @@
-//! Other servers' disks, as they are reached.
+//! The connections to other servers' disks.
 
 use super::SINCE_SEEN;
 use api::cluster::{BusChannel, BusPeer, BusPriority, BusQueue, BusState};

@@ -148,7 +148,7 @@ fn fill_issue(pool: &Pool, fill: &Fill<'_>) -> Option<HealthIssue> {
     })
 }
 
-/// Reports an unusually small reserve that nobody chose. `follows`: it follows the number of disks.
+/// Reports an unusually small default reserve. `follows`: it follows the number of disks.
 fn low_reserve_issue(pool: &Pool, usual: u32, follows: bool) -> Option<HealthIssue> {
     let kept = pool.reserve_disks;
     if pool.reserve_is_set || kept >= usual {
