@@ -7,68 +7,30 @@
 //!
 //! | file | |
 //! |---|---|
-//!
-//!  `admission`, `join_token` changes of the records when a server founds, joins, drains or leaves; the
-//!  token of a join
-//!
+//! | `admission`, `join_token` | changes of the records when a server founds, joins, drains or leaves; the token of a join |
 //! | `identity` | files that name this server and its cluster |
-//!
-//!  `wire` requests and answers between servers, on the cluster's port
-//!
+//! | `wire` | requests and answers between servers, on the cluster's port |
 //! | `control` | the API's requests: founding, joining, tokens, the view, preflight |
-//!
-//!  `questions` requests of other servers
-//!
+//! | `questions` | requests of other servers |
 //! | `departure` | draining and removal |
-//!
-//!  `keeping` own maintenance: certificate, addresses of etcd, the end of draining, issues of health
-//!
-//!
-//!  `seat` its seat among the members of etcd: taken, and replaced after a loss
-//!
-//!
-//!  `engine`, `options` the engine of the records, redb or etcd: its start and its requests
-//!
-//!
-//!  `undoing` undoes a founding that cannot continue
-//!
+//! | `keeping` | own maintenance: certificate, addresses of etcd, the end of draining, issues of health |
+//! | `seat` | its seat among the members of etcd: taken, and replaced after a loss |
+//! | `engine`, `options` | the engine of the records, redb or etcd: its start and its requests |
+//! | `undoing` | undoes a founding that cannot continue |
 //! | `credentials`, `tls`, `renewal`, `alone` | the server's credentials, and their renewal, with the cluster and without |
 //! | `listener`, `asking` | the cluster's port, at both ends |
-//!
-//!  `waiting`, `unready` why a starting server still waits for the cluster's state; its API meanwhile
-//!
-//!
-//!  `removal` how a running server finds out about its removal
-//!
-//!
-//!  `guesses` limit on a host's wrong tokens
-//!
-//!
-//!  `handing_on` requests of the API forwarded to another server
-//!
-//!
-//!  `hearing` the state of etcd's members, within a short timeout
-//!
-//!
-//!  `own_etcd` this server's member of etcd, polled each second: one that hangs becomes an issue
-//!
+//! | `waiting`, `unready` | why a starting server still waits for the cluster's state; its API meanwhile |
+//! | `removal` | how a running server finds out about its removal |
+//! | `guesses` | limit on a host's wrong tokens |
+//! | `handing_on` | requests of the API forwarded to another server |
+//! | `hearing` | the state of etcd's members, within a short timeout |
+//! | `own_etcd` | this server's member of etcd, polled each second: one that hangs becomes an issue |
 //! | `figures` | figures of the cluster for metrics |
-//!
-//!  `retreat` stops its member of etcd when this server, whose data reach nobody, falls silent
-//!
-//!
-//!  `unserved` the reason why this server serves no volumes without a majority
-//!
-//!
-//!  `section` the cluster's keys in the configuration
-//!
-//!
-//!  `possessions` objects that a joining server may not have
-//!
-//!
-//!  `applicant`, `preflight`, `view` description of itself, checks that servers fit, view of the
-//!  cluster
-//!
+//! | `retreat` | stops its member of etcd when this server, whose data reach nobody, falls silent |
+//! | `unserved` | the reason why this server serves no volumes without a majority |
+//! | `section` | the cluster's keys in the configuration |
+//! | `possessions` | objects that a joining server may not have |
+//! | `applicant`, `preflight`, `view` | description of itself, checks that servers fit, view of the cluster |
 
 #![forbid(unsafe_code)]
 

@@ -315,7 +315,7 @@ impl Chunks {
     ///
     /// # Errors
     /// `Fenced`. After any other error the chunk goes out of use again, and no chunk comes for
-    /// [`FULL_DELAY`]: the pool is full, or too few copies can be reached.
+    /// `FULL_DELAY`: the pool is full, or too few copies can be reached.
     pub fn handle_probe(
         &mut self,
         chunk: u32,

@@ -18,24 +18,16 @@
 //! | part | owns |
 //! |---|---|
 //! | [`Agenda`] | the time, the steps of the turn, timers, operations that wait, events for the server |
-//!
-//!  [`Opens`] opens by identifier, file and owner; names and streams deleted with the last open
-//!
+//! | [`Opens`] | opens by identifier, file and owner; names and streams deleted with the last open |
 //! | [`Caching`] | leases, and the rules by which oplocks and leases are granted and broken |
 //! | [`Locks`] | byte-range locks and the requests that wait for them |
 //! | [`Watches`] | watched directories, and changes not yet reported |
-//!
-//!  [`Replays`] create GUIDs, which identify repeated creates
-//!
+//! | [`Replays`] | create GUIDs, which identify repeated creates |
 //! | [`Records`](records::Records) | changes of opens that outlive the server, until they are in the journal |
-//!
-//!  [`ShortNames`] reported 8.3 names
-//!
+//! | [`ShortNames`] | reported 8.3 names |
 //! | [`Descriptors`] | security descriptors in parsed form |
 //! | [`Transfers`] | operations that the file layer works on |
-//!
-//!  [`Reclaims`] deleted files and streams whose space is not freed yet
-//!
+//! | [`Reclaims`] | deleted files and streams whose space is not freed yet |
 //!
 //! An operation takes the parts that it touches as arguments; one that touches many takes [`Parts`], which lends them for one try.
 //! [`perform`] is the table of operations.

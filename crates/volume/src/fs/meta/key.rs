@@ -24,12 +24,8 @@
 //! | `80 open` | an open that outlives the server |
 //! | `81 open offset length shared` | a byte-range lock that it holds |
 //! | `82 client key` | a lease that such opens have |
-//!
-//!  `83 file 0 parent name` a name deleted with the last open of the file
-//!
-//!
-//!  `83 file 1 index` a named stream deleted with its last open
-//!
+//! | `83 file 0 parent name` | a name deleted with the last open of the file |
+//! | `83 file 1 index` | a named stream deleted with its last open |
 //! | `90` | quota settings |
 //! | `91 sid` | a user's quota: what is used, and the user's own limits; the SID as on the wire |
 
