@@ -256,7 +256,7 @@ impl FileSystem {
         properties::set_extended_attributes(&mut self.base.meta, file, set, now)
     }
 
-    /// Reads the reparse point's unchanged data, or nothing.
+    /// Reads the reparse point's data as it was set, or nothing.
     pub fn reparse_data(&mut self, file: FileId) -> Result<Option<Vec<u8>>, FsError> {
         self.base.ready()?;
         properties::reparse_data(&mut self.base.meta, file)

@@ -58,7 +58,7 @@ fn unpack_attributes(
     unpack(&packed).ok_or(FsError::damaged("extended attributes"))
 }
 
-/// Reads the reparse point's unchanged data, or nothing.
+/// Reads the reparse point's data as it was set, or nothing.
 pub fn reparse_data(meta: &mut Metadata, file: FileId) -> Result<Option<Vec<u8>>, FsError> {
     let txn = Transaction::new();
     if inode(&mut meta.store, &txn, file)?.reparse_tag == 0 {

@@ -9,7 +9,7 @@ use space::api::SpaceReply;
 use std::collections::HashMap;
 
 /// Two copies, one of which can be damaged block by block, or hold an older page. Like a virtual disk,
-/// it verifies only chunk 0, and serves a plain read from an intact copy.
+/// it verifies blocks outside chunk 0, and serves a plain read from an intact copy.
 #[derive(Clone)]
 struct TwoCopies {
     disk: SharedDisk,
