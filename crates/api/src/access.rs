@@ -1,7 +1,8 @@
 //! The role that each route demands.
 //!
-//! Promises: a route cannot be added without a role ([`Routes`], [`Pages`]); a role is judged before anything else of a request, also before it is
-//! handed on to another server. The demanded roles stand in the OpenAPI document.
+//! Promises: a route cannot be added without a role ([`Routes`], [`Pages`]); the role is checked before
+//! anything else of a request, also before another server gets it. The OpenAPI document names the
+//! required roles.
 
 use crate::caller::{Caller, Role};
 use crate::demands::{demand_of, operations};
@@ -49,7 +50,7 @@ impl Routes {
         Self(OpenApiRouter::new())
     }
 
-    /// For all who have a token: routes that change nothing and tell no secrets.
+    /// For all holders of a token: routes that change nothing and reveal no secrets.
     pub fn reader(self, routes: UtoipaMethodRouter<Shared>) -> Self {
         self.with(Role::Reader, routes)
     }

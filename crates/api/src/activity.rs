@@ -19,7 +19,7 @@ pub struct Activity {
     pub session_count: u64,
     /// Shares that had requests since the server's start; one entry for each volume of a share.
     pub shares: Vec<ShareActivity>,
-    /// Clients that have sessions; the last entry stands for those that are not kept apart.
+    /// Clients with sessions; the last entry is the sum of clients without their own.
     pub clients: Vec<ClientActivity>,
     /// Sessions that moved anything.
     pub sessions: Vec<SessionActivity>,
@@ -47,7 +47,7 @@ pub struct ShareActivity {
 /// Requests of a client, by all of its sessions.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ClientActivity {
-    /// `null`: all clients beyond those that are kept apart.
+    /// Address of the client; `null`: all clients without their own entry.
     pub client: Option<String>,
     /// Current sessions of the client.
     pub sessions: u64,
@@ -73,7 +73,7 @@ pub struct DiskActivity {
     /// Id of the disk, by its label.
     #[schema(value_type = String)]
     pub id: DiskId,
-    /// Serial number of the device; `null`: it has none.
+    /// Serial number of the device; `null`: none.
     pub serial: Option<String>,
     /// Reads, writes and flushes.
     pub operations: [u64; 3],
@@ -85,7 +85,7 @@ pub struct DiskActivity {
     pub write: Percentiles,
     /// Times of flushes, over the same seconds as those of reads.
     pub flush: Percentiles,
-    /// Median time of the disk's writes (or reads, if there are no writes) in the last seconds; `null`:
-    /// there were too few.
+    /// Median time of the disk's writes (or reads, if there are no writes) in the last seconds; `null`: too
+    /// few.
     pub typical_us: Option<f64>,
 }

@@ -1,12 +1,14 @@
-//! One question to several servers of a cluster.
+//! A request to several servers of a cluster.
 //!
-//! Promises: all servers are asked at once, and each has its own timeout; a server that does not answer delays no other one's answer.
+//! Promises: the requests run concurrently, each with its own timeout; a server that does not answer
+//! delays no other one's answer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Asks these servers. Returns the answers by the servers' names; `None`: the server did not answer in time, or not as asked.
+/// Sends the requests. Returns the answers by the servers' names; `None`: no answer in time, or an
+/// unusable one.
 pub(crate) async fn ask_each<T, F>(
     names: impl IntoIterator<Item = String>,
     timeout: Duration,
@@ -46,7 +48,7 @@ mod tests {
             let together = together.clone();
             async move { Some(together.wait().await.is_leader()) }
         });
-        // The first of two that are asked in turn waits for the other until its timeout.
+        // If the requests were sequential, the first would wait for the other until its timeout.
         assert!(answers.await.values().all(Option::is_some));
     }
 

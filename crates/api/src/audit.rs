@@ -1,9 +1,9 @@
 //! The audit log: administrators' actions, refusals, and failed logons; a JSON object a line.
 //!
-//! Owns one file of mode 0600 and its predecessors (`NAME.1` is the youngest). Promises: a line is
-//! written whole or not at all, before the action is answered. Its length is bounded, so that nobody
-//! pushes others' lines out by a few long ones. A full or failing file system costs the lines of that
-//! time and no others. Never holds secrets: callers name targets, not contents.
+//! Owns one file of mode 0600 and its predecessors (`NAME.1` is the youngest). Promises: an entry is
+//! written whole or not at all, before the answer to the action. Its length is bounded, so that a few
+//! long entries cannot push out those of others. A full or failing file system costs only the entries
+//! of that time. Never holds secrets: callers name targets, not contents.
 
 use serde::Serialize;
 use std::borrow::Cow;
@@ -13,10 +13,11 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// A file that has reached it is put aside.
+/// Size at which the file is rotated.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 const PREDECESSORS: u32 = 4;
-/// Characters of an actor, a source and an action, which are short unless somebody tries how long they may be.
+/// Limit of characters of an actor, a source and an action, which are short unless somebody probes
+/// their length.
 const WORD_CHARACTERS_MAX: usize = 100;
 /// Most characters of a target: a path of ordinary length.
 const TARGET_CHARACTERS_MAX: usize = 300;
@@ -34,7 +35,7 @@ pub enum Outcome {
     Failed,
 }
 
-/// One line.
+/// One entry.
 #[derive(Debug, Clone, Serialize)]
 pub struct AuditEvent<'a> {
     /// Seconds since 1970-01-01 00:00 UTC.
@@ -50,13 +51,13 @@ pub struct AuditEvent<'a> {
     pub target: &'a str,
     /// Whether the action was done, refused or failed.
     pub outcome: Outcome,
-    /// Reason of a refusal or failure, or further words; empty: none. Cut after 500 characters.
+    /// Reason of a refusal or failure, or details; empty: none. Truncated after 500 characters.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub detail: &'a str,
 }
 
 impl AuditEvent<'_> {
-    /// The event as its line has it.
+    /// Makes the event as written to the file.
     fn bounded(&self) -> BoundedEvent<'_> {
         BoundedEvent {
             unix_s: self.unix_s,
@@ -83,7 +84,7 @@ struct BoundedEvent<'a> {
     detail: Cow<'a, str>,
 }
 
-/// The beginning of a text that is longer, with how long it was.
+/// Truncates a long text, and appends its length.
 fn cut(text: &str, characters_max: usize) -> Cow<'_, str> {
     match text.char_indices().nth(characters_max) {
         None => text.into(),
@@ -94,7 +95,7 @@ fn cut(text: &str, characters_max: usize) -> Cow<'_, str> {
     }
 }
 
-/// The audit log's open file; threads write to it in turn.
+/// The audit log's open file; threads write to it one at a time.
 pub struct AuditLog {
     path: PathBuf,
     open: Mutex<Open>,
@@ -103,19 +104,19 @@ pub struct AuditLog {
 struct Open {
     file: File,
     len_bytes: u64,
-    /// A part of a line may be behind the length.
+    /// Part of an entry may follow behind `len_bytes`.
     is_torn: bool,
     trouble: Option<AuditTrouble>,
 }
 
-/// Why lines are missing; until one is written again.
+/// Why entries are missing, until the next successful write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditTrouble {
-    /// File that the lines should be in.
+    /// Path of the log's file.
     pub path: PathBuf,
     /// Error of the last write that failed.
     pub why: String,
-    /// Time of the first event whose line is missing, in seconds since 1970-01-01 00:00 UTC.
+    /// Time of the first missing entry, in seconds since 1970-01-01 00:00 UTC.
     pub since_unix_s: u64,
     /// Lines that could not be written since then.
     pub lost: u64,
@@ -129,12 +130,12 @@ impl AuditLog {
     }
 
     /// # Errors
-    /// Those of writing to the file: the line is not there.
+    /// Those of writing to the file: the entry is missing.
     pub fn write(&self, event: &AuditEvent<'_>) -> io::Result<()> {
         let mut line = serde_json::to_vec(&event.bounded())?;
         line.push(b'\n');
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        // Lines in a file that was removed or renamed would be lost, or found by nobody.
+        // Entries in a removed or renamed file would be lost, or never found.
         if !open.is_at(&self.path)
             && let Ok(fresh) = append_to(&self.path)
         {
@@ -142,7 +143,7 @@ impl AuditLog {
             tracing::warn!(%path, "the audit log was removed or renamed by another program: it is made anew");
             *open = Open { trouble: open.trouble.take(), ..fresh };
         }
-        // A file that cannot be put aside takes more lines than it should: better than none.
+        // A file that cannot be rotated grows beyond its limit: better than no entries.
         if open.len_bytes >= FILE_BYTES_MAX
             && let Ok(fresh) = self.put_aside().and_then(|()| append_to(&self.path))
         {
@@ -165,7 +166,7 @@ impl AuditLog {
         written
     }
 
-    /// Why the last line is missing, if it is; asks no disk.
+    /// Returns why the last entry is missing, if it is; reads no disk.
     pub fn trouble(&self) -> Option<AuditTrouble> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).trouble.clone()
     }
@@ -202,7 +203,7 @@ impl Open {
     }
 
     fn append(&mut self, line: &[u8]) -> io::Result<()> {
-        // The rest of a line whose write failed would make this one unreadable.
+        // The torn part of a failed write would make this line unreadable.
         if self.is_torn {
             self.file.set_len(self.len_bytes)?;
             self.is_torn = false;
@@ -304,7 +305,7 @@ mod tests {
         let first = directory.path().join("audit.log.1");
         std::fs::write(&first, "the youngest predecessor\n").unwrap();
         log.open.lock().unwrap().len_bytes = super::FILE_BYTES_MAX;
-        // The file was put aside, and a new one cannot be made.
+        // The file is rotated, and a new one cannot be made.
         std::fs::rename(&path, directory.path().join("aside")).unwrap();
         std::os::unix::fs::symlink(directory.path().join("nothing/audit.log"), &path).unwrap();
         log.write(&event("on")).unwrap();

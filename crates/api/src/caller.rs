@@ -22,7 +22,7 @@ impl Caller {
         Self { token: Some(name.into()), role }
     }
 
-    /// Name and role of the token; `None`: the holder of a server's token file.
+    /// Returns name and role of the token; `None`: the caller has a server's token file.
     pub fn token(&self) -> Option<(&str, Role)> {
         self.token.as_deref().map(|name| (name, self.role))
     }

@@ -1,6 +1,6 @@
-//! Carries out requests that other servers of the cluster hand on.
+//! Executes requests forwarded by other servers of the cluster.
 //!
-//! Promises: only work that one server alone can do, or has a part of; as the caller that the other
+//! Promises: only work that this server alone can do, or has a part of; as the caller that the other
 //! server names, and with that caller's role.
 
 use crate::audit::Outcome;
@@ -33,21 +33,20 @@ pub struct Errands {
 impl Errands {
     /// Holds nothing of the daemon: its errands end with it.
     pub fn new(management: &Arc<dyn Management>) -> Self {
-        // The server that asks may be gone before a change is made.
+        // The requesting server may disconnect before a change is made.
         let completing = from_fn_with_state(Arc::<Changes>::default(), complete);
         let routes = Router::new().nest(ROOT, documented().0).layer(completing);
         Self { management: Arc::downgrade(management), routes }
     }
 
-    /// Writes a line to this server's audit log about something that came over the cluster's port.
+    /// Writes an entry to this server's audit log about a request on the cluster's port.
     pub fn audit(&self, peer: SocketAddr, action: &str, target: &str, outcome: Outcome, detail: &str) {
         if let Some(management) = self.management.upgrade() {
             management.audit(&peer.to_string(), action, target, outcome, detail);
         }
     }
 
-    /// `peer`: the server that asks, which is in the cluster.
-    /// `caller`: the caller of that server.
+    /// Executes a request. `peer`: the requesting server of the cluster; `caller`: its caller.
     pub async fn carry_out(&self, peer: SocketAddr, errand: Errand, caller: Caller) -> Carried {
         let Some(management) = self.management.upgrade() else {
             return told(&ApiError::new(ErrorKind::Unavailable, "this server is about to stop"));
@@ -90,7 +89,7 @@ impl Errands {
     }
 }
 
-/// The first elements of a list that is too long, as many as fit; `None`: it is no list.
+/// Returns the first elements of a list that is too long, as many as fit; `None`: not a list.
 fn beginning_of_list(body: &[u8], bytes_max: usize) -> Option<String> {
     let elements: Vec<Value> = serde_json::from_slice(body).ok()?;
     let mut beginning = String::from("[");

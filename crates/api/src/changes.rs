@@ -1,7 +1,8 @@
-//! Changes are carried out to their end.
+//! Completion of changes.
 //!
-//! Promises: a change that has begun completes, and leaves its line in the audit log, even if its client disconnects, its connection has to make
-//! room for another, or its answer comes too late. One caller has at most [`UNDER_WAY_MAX`] changes under way: ending a connection gives it no more.
+//! Promises: a change that has begun completes, and leaves its entry in the audit log, even if its
+//! client disconnects, its connection is evicted, or its answer comes too late. One caller has at most
+//! [`UNDER_WAY_MAX`] changes under way: ending a connection gives it no more.
 
 use crate::caller::Caller;
 use crate::errands::{BODY_BYTES_MAX, Whole, is_change};
@@ -14,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// As many as one token may begin at once, [`crate::pacing::AT_ONCE`].
+/// The same number as one token may begin at a time, [`crate::pacing::AT_ONCE`].
 const UNDER_WAY_MAX: usize = crate::pacing::AT_ONCE as usize;
 
 /// Changes under way, by caller.
@@ -32,7 +33,7 @@ impl Changes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a change of a caller; `None`: the caller has too many.
+    /// Counts a caller's change; `None`: the caller has too many.
     fn begin(self: &Arc<Self>, actor: String) -> Option<UnderWay> {
         let mut counts = self.counts();
         let count = counts.entry(actor.clone()).or_default();
@@ -56,7 +57,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// Runs a change in a task of its own; anything else as it is.
+/// Runs a change in its own task; any other request directly.
 pub(crate) async fn complete(State(changes): State<Arc<Changes>>, request: Request, next: Next) -> Response {
     if !is_change(request.method()) {
         return next.run(request).await;

@@ -4,12 +4,12 @@ use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use utoipa::ToSchema;
 
-/// The cluster, or that there is none.
+/// The cluster, if there is one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterView {
     /// `null`: this is a single server.
     pub name: Option<String>,
-    /// UUID of the cluster; `null`: this is a single server.
+    /// UUID of the cluster; `null`: a single server.
     pub id: Option<String>,
     /// Servers of the cluster, the witness among them; none on a single server.
     pub nodes: Vec<NodeView>,
@@ -17,20 +17,20 @@ pub struct ClusterView {
     pub engine: StateEngine,
     /// The loss that one more dead server would bring, a sentence each.
     pub at_risk: Vec<String>,
-    /// When the cluster's certificate authority ends; `null`: this is a single server.
+    /// Expiry of the cluster's certificate authority; `null`: a single server.
     #[serde(default)]
     pub authority_ends_unix_s: Option<u64>,
-    /// Reason why the server that was asked serves no volume; `null`: it may serve.
+    /// Reason why the answering server serves no volume; `null`: it may serve.
     #[serde(default)]
     pub unserved: Option<Unserved>,
 }
 
-/// A server that does not hear most of the others serves no volume.
+/// State of a server that hears no majority and so serves no volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Unserved {
     /// The state and the remedy, such as `no volume is served: 1 of 3 servers is heard; start node-1 or node-3`.
     pub sentence: String,
-    /// The servers that are heard, this one among them, by name.
+    /// The servers heard, including this one, by name.
     pub heard: Vec<String>,
     /// The others.
     pub missing: Vec<String>,
@@ -41,7 +41,7 @@ pub struct Unserved {
 pub struct StateEngine {
     /// `redb` on a single server, `etcd` in a cluster.
     pub name: String,
-    /// Version of etcd's program; `null`: not known, and for redb.
+    /// Version of etcd's program; `null`: unknown, and for redb.
     pub version: Option<String>,
     /// Number that grows with each change of the records.
     pub revision: u64,
@@ -56,13 +56,13 @@ pub struct StateEngine {
     pub notes: Vec<String>,
 }
 
-/// Whether a server serves, as the server that was asked sees it.
+/// Whether a server serves, from the view of the answering one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeStatus {
     /// Lives, and may own volumes.
     Up,
-    /// Dead by heartbeats, or without an answer while heartbeats do not tell.
+    /// Dead by heartbeats; if heartbeats do not tell, without an answer.
     Down,
     /// Lives, and its volumes move to other servers.
     Draining,
@@ -88,7 +88,7 @@ pub struct NodeView {
     /// Address and port of its SMB server over TCP.
     #[schema(value_type = String)]
     pub smb: SocketAddr,
-    /// Address and port of its SMB Direct listener; `null`: it has none.
+    /// Address and port of its SMB Direct listener; `null`: none.
     #[schema(value_type = Option<String>)]
     pub rdma: Option<SocketAddr>,
     /// Where servers are joined to the cluster.
@@ -98,15 +98,15 @@ pub struct NodeView {
     pub runs_etcd: bool,
     /// Whether the server only votes: without disks and SMB server, so that `smb` is its cluster port.
     pub is_witness: bool,
-    /// Rack that holds the server; empty: not named.
+    /// Rack of the server; empty: not named.
     pub rack: String,
-    /// Chassis that holds the server; empty: not named.
+    /// Chassis of the server; empty: not named.
     pub chassis: String,
     /// Version of its release: running if it answered, else as recorded.
     pub version: String,
     /// Time at which it became part of the cluster.
     pub joined_unix_s: u64,
-    /// End of the server's certificate, which it renews by itself long before; `null`: not known.
+    /// Expiry of the server's certificate, which it renews long before; `null`: unknown.
     #[serde(default)]
     pub certificate_ends_unix_s: Option<u64>,
     /// Number of disks that it has in pools.
@@ -114,10 +114,10 @@ pub struct NodeView {
     /// Names of the volumes that it serves.
     pub volumes: Vec<String>,
     /// How often a majority of the servers took the server for dead although its process had not ended, as
-    /// the server that was asked has heard since it started; `null`: not known, and for that server itself.
+    /// heard by the answering server since its start; `null`: unknown, and for that server itself.
     #[serde(default)]
     pub false_deaths: Option<u64>,
-    /// Connections of the server that was asked to this one's disks; `null` for that server itself.
+    /// Connections of the answering server to this one's disks; `null` for that server itself.
     pub bus: Option<BusPeer>,
 }
 
@@ -171,7 +171,7 @@ pub enum BusPriority {
     Client,
     /// Brings a returned copy up to date.
     Resync,
-    /// Makes lost copies anew.
+    /// Rebuilds lost copies.
     Rebuild,
     /// And comparisons of copies.
     Rebalance,
@@ -192,7 +192,7 @@ pub struct BusQueue {
     pub longest_wait_us: u64,
 }
 
-/// One connection of the session with another server, or one that is to be.
+/// One connection of the session with another server, or one to be made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BusChannel {
     /// Address and port of the other server's end.
@@ -213,7 +213,7 @@ pub struct BusChannel {
 /// One server's requests to another one's disks, since its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BusPeer {
-    /// Number of the server whose disks are asked.
+    /// Number of the server with the disks.
     #[schema(value_type = u32)]
     pub node: types::NodeId,
     /// Whether the session carries requests.
@@ -249,27 +249,28 @@ pub struct BusPeer {
     pub channels_lost: u64,
     /// Times that a request waited for SMB2 credits.
     pub credit_stalls: u64,
-    /// Reads of volumes of the server that was asked that took longer than nearly all reads at this peer's
+    /// Reads of the answering server's volumes that took longer than nearly all reads from this peer's
     /// disks.
     pub late_reads: u64,
-    /// Late reads for which another copy was asked as well.
+    /// Late reads that were also sent to another copy.
     pub hedged_reads: u64,
     /// Late reads that the other copy answered first.
     pub hedges_won: u64,
-    /// Microseconds from asking to the answer; `null`: nothing was answered.
+    /// Mean microseconds of a request; `null`: no answers.
     pub latency_mean_us: Option<u64>,
-    /// Bound of 99 of 100 times; `null` also if there is no bound.
+    /// 99th percentile in microseconds; `null` also if it is beyond the last bound.
     pub latency_p99_us: Option<u64>,
 }
 
-/// Figures of the cluster for metrics, as this server knows them without asking anybody. Unknown ones are absent.
+/// Figures of the cluster for metrics, from this server's own knowledge. Unknown ones are absent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterFigures {
     /// Name of the cluster.
     pub cluster: String,
     /// This server's name.
     pub node: String,
-    /// Whether this server hears most of the servers, and may serve; `None`: heartbeats have not begun.
+    /// Whether this server hears a majority of the servers, and may serve; `None`: heartbeats have not
+    /// begun.
     pub has_majority: Option<bool>,
     /// End of this server's certificate.
     pub certificate_ends_unix_s: Option<u64>,
@@ -284,7 +285,7 @@ pub struct ClusterFigures {
 pub struct SharedFigures {
     /// Names of servers, and whether each is up.
     pub nodes: Vec<(String, bool)>,
-    /// Votes of etcd; `None`: this server has not seen its members.
+    /// Votes of etcd; `None`: this server does not know its members.
     pub etcd: Option<EtcdFigures>,
     /// End of the certificate of the cluster's authority.
     pub authority_ends_unix_s: Option<u64>,
@@ -312,7 +313,7 @@ pub struct Errand {
     pub body: String,
 }
 
-/// Longest answer that another server is given, in bytes.
+/// Longest answer to another server, in bytes.
 pub(crate) const ERRAND_ANSWER_BYTES_MAX: usize = 2 << 20;
 
 /// Outcome of an errand.
@@ -368,10 +369,10 @@ pub struct Joined {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TestCluster {
-    /// A cluster that this server might join; left out: the cluster it is in.
+    /// Address of a cluster that this server might join; left out: its own cluster.
     #[serde(default)]
     pub address: Option<String>,
-    /// Token for `address`, which a server of that cluster made.
+    /// Token for `address`, from a server of that cluster.
     #[serde(default)]
     pub token: Option<String>,
 }
@@ -388,7 +389,7 @@ pub enum CheckOutcome {
     Failed,
 }
 
-/// One line of the preflight.
+/// One finding of the preflight.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PreflightCheck {
     /// Subject of the check, for example `clock`.

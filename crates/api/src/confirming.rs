@@ -1,9 +1,9 @@
 //! Changes of accounts, groups, shares and tokens in a cluster: in force at every server before they are answered.
 //!
-//! Promises: once a change is committed, the server that carried it out has all others read the records, all
-//! at once, and waits [`PATIENCE`] for them; servers that have not confirmed by then are named. A server
-//! that heard of a change that it cannot read knows that its accounts are old ([`Freshness`]). A server that
-//! is down is not asked: it reads the records before it serves again. Never takes a change back.
+//! Promises: once a change is committed, the server that made it has all others read the records,
+//! concurrently, and waits [`PATIENCE`] for them; it names servers that have not confirmed by then. A
+//! server notified of a change that it cannot read knows that its accounts are stale ([`Freshness`]). A
+//! server that is down is skipped: it reads the records before it serves again. Never undoes a change.
 
 use crate::asking::ask_each;
 use crate::cluster::Errand;
@@ -20,18 +20,18 @@ use std::time::{Duration, Instant};
 /// The header with the names of the servers that have not confirmed a change, with commas between.
 pub const UNCONFIRMED: &str = "cenote-unconfirmed";
 
-/// Has a server read the records of accounts anew.
+/// Path at which a server rereads the records of accounts.
 const FOLLOW_NOW: &str = "/api/v1/accounts/in-force";
 
 /// Timeout of all confirmations of one change. An election of etcd takes less; a person waits.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Pause before a server is asked again that could not read the records.
+/// Pause before the next request to a server that could not read the records.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// A server may be behind for this long before it admits no new logon: longer than an election of etcd.
 const BEHIND_TOLERATED: Duration = Duration::from_secs(5);
 
-/// A change whose confirmations are to be had.
+/// A change that needs confirmations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Confirmed {
     /// Another server may have carried it out, so that this one follows as well.
@@ -50,7 +50,7 @@ impl Confirmed {
 
     /// Has the others confirm a change that was answered, and names those that did not.
     pub async fn by_all(self, management: &Shared, answer: Response) -> Response {
-        // A refusal may come at the second step of a change. After an error nobody knows whether there is one.
+        // A refusal may come at the second step of a change. After an error nobody knows whether it was made.
         if answer.status().is_server_error() || answer.status() == StatusCode::NOT_FOUND {
             return answer;
         }
@@ -85,7 +85,7 @@ pub async fn confirm(management: &Shared) -> Vec<String> {
     unconfirmed
 }
 
-/// Asks one server until it has confirmed; `None`: it cannot. The caller bounds the time.
+/// Polls one server until it has confirmed; `None`: it cannot. The caller bounds the time.
 async fn confirmation(management: &dyn Management, name: &str) -> Option<()> {
     loop {
         let errand = Errand { method: "GET".into(), path: FOLLOW_NOW.into(), body: String::new() };
@@ -98,15 +98,15 @@ async fn confirmation(management: &dyn Management, name: &str) -> Option<()> {
     }
 }
 
-/// Whether a server's accounts are those of the cluster's records, as far as other servers told.
+/// Whether a server's accounts are those of the cluster's records, by other servers' notifications.
 #[derive(Debug, Default)]
 pub struct Freshness(Mutex<Told>);
 
 #[derive(Debug, Default)]
 struct Told {
-    /// Number of times that a change was told of.
+    /// Number of notifications of changes.
     changes: u64,
-    /// When the first change was told of that is not read, by both clocks.
+    /// Time of the first notification whose change is not read, by both clocks.
     unread_since: Option<(Instant, u64)>,
 }
 
@@ -131,7 +131,7 @@ impl Freshness {
         Reading(self.told().changes)
     }
 
-    /// The reading has succeeded, and what it found is in force.
+    /// Notes that the records were read and are in force.
     pub fn end(&self, Reading(changes): Reading) {
         let mut told = self.told();
         if told.changes == changes {
@@ -139,8 +139,8 @@ impl Freshness {
         }
     }
 
-    /// Whether the server has known for more than five seconds of a change that it could not read: accounts
-    /// by which it admits nobody anew.
+    /// Whether the server has known for more than five seconds of a change that it could not read: it then
+    /// admits no new logon by its accounts.
     pub fn is_behind(&self) -> bool {
         self.is_behind_at(Instant::now())
     }

@@ -1,7 +1,7 @@
 //! The OpenAPI document: the routes' own descriptions, and everything that holds for all routes.
 //!
 //! Promises: declares every answer of the server, with one schema for errors, and also the schemas of
-//! output that only the command line prints.
+//! the command line's own output.
 
 use crate::demands::{SCHEME, demand_of, operations};
 use crate::management::{ApiError, ErrorKind};
@@ -139,12 +139,12 @@ fn complete(path: &str, changes: bool, operation: &mut Operation) {
 
 /// Properties of an operation that decide how it may fail.
 struct Shape {
-    /// Whether every role may ask for it.
+    /// Whether every role may send it.
     is_for_all: bool,
     is_given_something: bool,
     names_something: bool,
     changes: bool,
-    /// Whether the caller has to confirm by the name of the thing that is destroyed.
+    /// Whether the caller has to confirm by the name of the object to destroy.
     destroys: bool,
     takes_room: bool,
 }

@@ -1,10 +1,10 @@
-//! Requests that only another server of the cluster can carry out: this server hands them on, and
-//! returns the other one's answer.
+//! Requests that only another server of the cluster can execute: this server forwards them, and returns
+//! the other one's answer.
 //!
-//! Promises: a request is handed on once, to a server that can do it, and never by that one; both servers,
-//! the one that was asked and the one that did it, have its line in their own audit logs. A number in such an
-//! answer means the same at every server: that of a job carries its server, so that showing, ending and
-//! resuming the job are handed on as well. Never decides which server that is: the daemon does.
+//! Promises: a request is forwarded once, to a server that can execute it, and never by that one; both
+//! servers have its entry in their own audit logs. A number in such an answer means the same at every
+//! server: that of a job contains its server, so that showing, ending and resuming the job are
+//! forwarded as well. The daemon, not this module, chooses the server.
 
 use crate::audit::Outcome;
 use crate::cluster::{Carried, Errand};
@@ -23,7 +23,7 @@ use axum::response::{IntoResponse, Response};
 pub(crate) const BODY_BYTES_MAX: usize = 64 << 10;
 pub(crate) const ROOT: &str = "/api/v1";
 
-/// The extension of a change: its body, which has come whole.
+/// The extension of a change: its whole body.
 #[derive(Clone)]
 pub(crate) struct Whole(pub Bytes);
 
@@ -75,8 +75,8 @@ async fn carried_out(
     let named = named_server(&path, parts.uri.query());
     let other = match (named, subject(&method, &path, &whole)) {
         (Some(name), _) => {
-            // The server's name has served its purpose: drop it before the request is carried out. A list is
-            // asked of that server alone.
+            // The server's name is used up: drop it before forwarding. A list then comes from that server
+            // alone.
             parts.uri = without_server(&parts.uri);
             let is_own = management.cluster().is_own(&name);
             Ok(Some(name).filter(|_| !is_own))
@@ -135,7 +135,7 @@ pub(crate) fn may_be_elsewhere(method: &Method, path: &str) -> bool {
         ["disks", _, ..] | ["volumes", _] => is_change,
         ["volumes", _, ..] | ["shares", _, "acl"] => true,
         ["shares"] => *method == Method::POST,
-        // One server's part: the server that was asked has all others do theirs.
+        // One server's part: the first server has all others do theirs.
         ["pools", _, "rebalance"] => is_change,
         // Each server reads the records for itself.
         ["accounts", "in-force"] | ["perf"] | ["perf", "second" | "activity" | "clients"] => !is_change,
@@ -175,7 +175,7 @@ fn subject(method: &Method, path: &str, body: &Bytes) -> Option<Subject> {
         ["shares", name, "acl"] => decoded(name).map(Subject::Share),
         ["jobs", number, ..] => number.parse().ok().map(Subject::Job),
         ["shares"] if *method == Method::POST => {
-            // Only a directory that is to be made has to be made by the volume's server.
+            // Only the volume's server can make a share's missing directory.
             let wanted: serde_json::Value = serde_json::from_slice(body).ok()?;
             let text = |key: &str| wanted.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
             (!text("path").trim_matches(['/', '\\']).is_empty())

@@ -25,7 +25,7 @@ pub struct FleetProgress {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FleetNode {
-    /// Workers, each with a target of its own.
+    /// Workers, each with its own target.
     pub workers: u64,
     /// Processes that have opened their files.
     pub ready: u64,

@@ -1,6 +1,7 @@
-//! Watches the server's health: each change goes to the log, and to a webhook and by mail if they are set.
+//! Watches the server's health: reports each change to the log, and to a webhook and by mail if
+//! configured.
 //!
-//! Promises: an issue that lasts for a second is reported, even if it is gone before its delivery; a
+//! Promises: an issue that lasts for a second is reported, even if it ends before its delivery; a
 //! failed delivery is repeated with a later try; a receiver that does not answer delays nothing, least
 //! of all the log. Never decides what is healthy.
 
@@ -33,9 +34,9 @@ const RETRY_MAX: Duration = Duration::from_secs(300);
 /// The receivers of changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Receivers {
-    /// Receiver by HTTP; `None`: not set.
+    /// Receiver by HTTP; `None`: none configured.
     pub webhook: Option<Webhook>,
-    /// Receivers by mail; `None`: not set.
+    /// Receivers by mail; `None`: none configured.
     pub mail: Option<Mail>,
 }
 
@@ -44,7 +45,7 @@ pub struct Receivers {
 pub struct Webhook {
     /// `http://` or `https://`.
     pub url: String,
-    /// Authorities that may vouch for an HTTPS server's name; `None`: those the system trusts.
+    /// Authorities for an HTTPS server's certificate; `None`: the system's.
     pub authorities: Option<PathBuf>,
 }
 
@@ -54,7 +55,7 @@ struct Notice<'a> {
     server: &'a str,
     at_unix_s: u64,
     health: Health,
-    /// New since the last notice that was taken, or of another severity.
+    /// New since the last delivered notice, or changed in severity.
     appeared: Vec<&'a HealthIssue>,
     /// Gone since then. One that came and went meanwhile is in both.
     resolved: Vec<&'a HealthIssue>,
@@ -175,7 +176,7 @@ impl Pending {
 struct Outbox {
     pending: Mutex<Pending>,
     filled: Notify,
-    /// Wakes the delivery when the receiver has changed: its next try is due at once.
+    /// Wakes the delivery after a change of the receiver: its next try is due immediately.
     redirected: Notify,
 }
 
@@ -285,7 +286,7 @@ async fn look(management: &dyn Management, outboxes: [&Outbox; 2]) {
 /// How often a receiver is sent something.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
-    /// Behind a notice that was taken.
+    /// Pause after a delivered notice.
     pause: Duration,
     /// Behind the first one that was not.
     retry_min: Duration,
@@ -346,7 +347,8 @@ fn log(appeared: &[&HealthIssue], resolved: &[&HealthIssue]) {
     }
 }
 
-/// The server that a URL leads to: all of it that may be logged, since many webhooks carry their secret in path or query.
+/// Returns the server of a URL: the only part for the log, since many webhooks carry their secret in
+/// path or query.
 fn server_of(url: &str) -> &str {
     let host = url.find("://").map_or(0, |scheme| scheme + 3);
     let rest = url.get(host..).unwrap_or_default();

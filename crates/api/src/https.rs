@@ -1,8 +1,8 @@
-//! Requests to HTTP servers: the API's, wherever it is, and webhooks.
+//! Requests to HTTP servers: the API's at any address, and webhooks.
 //!
-//! Owns the choice of trusted certificates, and of a request's way. Promises: a server reached by HTTPS
-//! has proved its name; every request is bounded in time; no request follows a redirect, and the API's
-//! requests, which carry its token, pass no proxy.
+//! Owns the choice of trusted certificates, and of a request's route. Promises: a server reached by
+//! HTTPS has proved its name; every request is bounded in time; no request follows a redirect, and the
+//! API's requests, which carry its token, pass no proxy.
 
 use crate::pem::Authorities;
 use std::path::Path;
@@ -21,9 +21,9 @@ pub enum Receiver {
     Webhook,
 }
 
-/// Makes the client of requests. `authorities`: a file in PEM form with those that may vouch for a server's name; it is read only if
-/// `is_https`. A redirect is an answer that is no success: to follow it would send the token, or a webhook's secret, to a server that
-/// the administrator did not name.
+/// Makes the client of requests. `authorities`: a file in PEM form with the authorities for a server's
+/// certificate, read only if `is_https`. A redirect counts as a failure: following it would send the
+/// token, or a webhook's secret, to a server that the administrator did not name.
 ///
 /// # Errors
 /// Why the authorities cannot be used.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use types::LatencyHistogram;
 use utoipa::ToSchema;
 
-/// Times in microseconds; `None`: nothing was measured.
+/// Times in microseconds; `None`: no measurements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Percentiles {
     /// Number of times that were measured.
@@ -21,14 +21,13 @@ pub struct Percentiles {
     pub p999_us: Option<f64>,
 }
 
-/// How long reads and writes of one client took.
+/// Latencies of one client's reads and writes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ClientLatency {
     /// The server of a cluster that measured it, by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// Address of the client; of IPv6 the network of 64 bits. `None`: all clients beyond those that are
-    /// kept apart.
+    /// Address of the client; for IPv6 the network of 64 bits. `None`: all clients without their own entry.
     pub client: Option<String>,
     /// Current sessions of the client.
     pub sessions: usize,
@@ -78,7 +77,7 @@ fn percentile(counts: &[(Option<f64>, u64)], count: u64, share: f64) -> f64 {
     let wanted = count as f64 * share;
     let (mut below, mut lower) = (0.0, 0.0);
     for (bound, in_bucket) in counts {
-        // Beyond the last bound nothing more is known.
+        // Beyond the last bound the value is unknown.
         let Some(upper) = bound else { return lower };
         let in_bucket = *in_bucket as f64;
         if below + in_bucket >= wanted && in_bucket > 0.0 {

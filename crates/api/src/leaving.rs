@@ -1,9 +1,9 @@
-//! Answers on their way out.
+//! Answers being sent.
 //!
 //! An answer is made whole, and kept until its client has taken it. Promises: answers of more than
 //! [`SMALL_BYTES`] keep at most [`KEPT_BYTES_MAX`] together, and those of one token at most half of the
 //! rest; a client takes its answer part by part, so that a stalled client shows on its connection
-//! ([`crate::seats`]). Streams, whose length nobody knows, keep nothing and pass as they are.
+//! ([`crate::seats`]). Streams, whose length is unknown, are passed on and keep nothing.
 
 use crate::management::{ApiError, ErrorKind};
 use crate::seats::{AtWork, Seat};
@@ -19,13 +19,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-/// Answers that are no longer are not counted: all connections together keep a few MiB of them.
+/// Longest answer that is not counted: all connections together keep a few MiB of them.
 const SMALL_BYTES: u64 = 64 << 10;
-/// Bytes of a part, which a client takes at a time.
+/// Bytes of one part of an answer.
 const PART_BYTES: usize = 64 << 10;
 const KEPT_BYTES_MAX: u64 = 256 << 20;
 
-/// The extension of a response that a token's holder is given; `None`: the server's token file.
+/// The extension of a response to a token's holder; `None`: the server's token file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct GivenTo(pub Option<TokenHash>);
 
@@ -41,8 +41,8 @@ struct Share {
 }
 
 impl Leaving {
-    /// `given_to`: `None` is a caller without a token. Returns `None` if there is no space for an answer of
-    /// this length.
+    /// Counts an answer's bytes. `given_to`: `None` for a caller without a token. Returns `None` if there
+    /// is no space for this length.
     fn keep(self: &Arc<Self>, given_to: Option<GivenTo>, bytes: u64) -> Option<Share> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let own = kept.get(&given_to).copied().unwrap_or_default();

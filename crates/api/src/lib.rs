@@ -50,7 +50,7 @@ mod token;
 
 /// The file of the server's data directory that has the API's token.
 pub const TOKEN_FILE: &str = "api.token";
-/// The file that has the API's address while the server runs, so that the command line finds it.
+/// File with the API's address while the server runs, for the command line.
 pub const ADDRESS_FILE: &str = "api.address";
 /// The file that the server has locked while it runs.
 pub const LOCK_FILE: &str = "lock";

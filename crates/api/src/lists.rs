@@ -1,9 +1,9 @@
-//! Answers of the whole cluster: the server that is asked asks all others at once, puts the parts
-//! together, and names those that did not answer.
+//! Answers of the whole cluster: the requested server queries all others concurrently, merges the
+//! parts, and names those that did not answer.
 //!
-//! Promises: a part is what one server knows, and a server that was asked by another one answers for itself alone; all servers put the same parts
-//! together to the same bytes; one server that hangs costs the whole [`PATIENCE`] at most. An item that
-//! no answering server knows is absent.
+//! Promises: a part is one server's own knowledge, and a server answers another one for itself alone;
+//! all servers merge the same parts into the same bytes; one server that hangs costs the whole at most
+//! [`PATIENCE`]. An item unknown to all answering servers is absent.
 
 use crate::asking::ask_each;
 use crate::cluster::{Carried, ERRAND_ANSWER_BYTES_MAX, Errand};
@@ -26,13 +26,13 @@ pub const UNANSWERED: &str = "cenote-unanswered";
 
 /// The header with the names of the servers that have more of a list than is in the answer, with commas between.
 pub const MORE: &str = "cenote-more";
-/// Stands for the server that was asked.
+/// Name for the answering server.
 pub(crate) const OWN: &str = "-";
 
-/// A server that takes longer is left out: a person waits for the answer.
+/// Timeout of a server's part: a person waits for the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Stands for the others if the records that name them cannot be read.
+/// Name for the others if the records with their names cannot be read.
 pub(crate) const NAMELESS: &str = "the other servers, whose names cannot be read";
 
 /// An answer that every server has a part of.
@@ -66,7 +66,8 @@ impl List {
         Self::Clients,
     ];
 
-    /// `parts`: of the path below the API's root; `query`: `local=true` asks for one server's own.
+    /// Finds the list of a path. `parts`: of the path below the API's root; `query`: `local=true` for one
+    /// server's own.
     pub(crate) fn of(method: &Method, parts: &[&str], query: Option<&str>) -> Option<Self> {
         let name = parts.join("/");
         let found = Self::ALL.into_iter().find(|list| list.path() == name);
@@ -128,7 +129,7 @@ impl List {
         }
     }
 
-    /// Asks all other servers for their parts. `has_more`: this server knows more than its own part contains.
+    /// Gets the parts of all other servers. `has_more`: this server knows more than its own part contains.
     async fn gather(self, management: &Shared, own: Value, has_more: bool) -> Parts {
         let own_id = management.cluster().own();
         let Some(servers) = servers(management).await else {
@@ -159,7 +160,7 @@ impl List {
         Parts { told, unanswered, more }
     }
 
-    /// Asks one server for its part; returns also whether it knows more.
+    /// Gets one server's part. Also returns whether that server knows more.
     async fn ask(self, management: &dyn Management, name: String) -> Option<(Value, bool)> {
         let path = format!("/api/v1/{}?local=true", self.path());
         let errand = Errand { method: "GET".into(), path, body: String::new() };
@@ -213,7 +214,7 @@ fn answered(whole: &Value, unanswered: &[String]) -> Response {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct One {
     list: List,
-    /// The key by which it is found, and its value.
+    /// Key that identifies it, and its value.
     key: &'static str,
     wanted: String,
     kind: &'static str,
@@ -234,7 +235,7 @@ impl One {
         Some(Self { list, key, wanted, kind })
     }
 
-    /// `None`: this is a single server, which knows all there is.
+    /// Answers the element; `None`: on a single server, whose own answer is complete.
     pub(crate) async fn answer(&self, management: &Shared) -> Option<Response> {
         management.cluster().own()?;
         let own = match management.figures().await {
@@ -269,7 +270,7 @@ impl One {
     }
 }
 
-/// Numbers and names of the cluster's servers without its witness; `None`: they cannot be read.
+/// Returns numbers and names of the cluster's servers without its witness; `None`: they cannot be read.
 pub(crate) async fn servers(management: &Shared) -> Option<Vec<(types::NodeId, String)>> {
     let known = management.cluster().servers();
     if !known.is_empty() {
@@ -318,7 +319,7 @@ pub struct Whole {
     pub unanswered: Vec<String>,
 }
 
-/// Puts together all servers' parts; `None`: this is a single server, or its data plane does not answer.
+/// Merges all servers' parts; `None`: a single server, or its data plane does not answer.
 pub async fn whole(management: &Arc<dyn Management>) -> Option<Whole> {
     management.cluster().own()?;
     let own = management.figures().await.ok()?;

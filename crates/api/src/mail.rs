@@ -1,7 +1,8 @@
 //! Mails about health, by SMTP.
 //!
-//! Promises: a login and a mail leave only by the protection that is set; the server has proved its name by then; the whole conversation is
-//! bounded in time and in bytes, whatever the server does, and holds no thread. The password is read from its file for each mail, and is never logged.
+//! Promises: a login and a mail are sent only under the configured protection, after the server has
+//! proved its name; the whole dialogue is bounded in time and in bytes, for any server, and holds no
+//! thread. The password is read from its file for each mail, and never logged.
 
 use crate::model::HealthIssue;
 use crate::pem::Authorities;
@@ -42,7 +43,7 @@ const PASSWORD_BYTES_MAX: u64 = 4096;
 /// Issues that a mail lists in each of its parts.
 const ISSUES_MAX: usize = 50;
 
-/// Protection of mails and logins on their way.
+/// Protection of mails and logins in transit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protection {
@@ -69,7 +70,7 @@ impl Protection {
 /// The receivers of mails, and the server that takes them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mail {
-    /// Name or address of the SMTP server, which its certificate has to have.
+    /// Name or address of the SMTP server, as in its certificate.
     pub host: String,
     /// Port of the SMTP server.
     pub port: u16,
@@ -81,7 +82,7 @@ pub struct Mail {
     pub to: Vec<String>,
     /// User, and the file of the password.
     pub login: Option<(String, PathBuf)>,
-    /// May vouch for the server's name; `None`: those the system trusts.
+    /// Authorities for the server's certificate; `None`: the system's.
     pub authorities: Option<PathBuf>,
     /// Time for a mail: [`DELIVERED_WITHIN`] but in tests.
     pub delivered_within: Duration,
@@ -121,13 +122,13 @@ fn mailbox(text: &str) -> Result<Mailbox, String> {
 /// Sends a letter: its first line is the subject.
 ///
 /// # Errors
-/// Why the server did not take it, or that it did not within [`Mail::delivered_within`].
+/// Why the server refused it, or that it did not accept within [`Mail::delivered_within`].
 pub async fn send(mail: &Mail, letter: &str) -> Result<(), String> {
     let limit = mail.delivered_within;
     let delivered = tokio::time::timeout(limit, deliver(mail, letter)).await;
     let delivered =
         delivered.unwrap_or_else(|_| Err(format!("the mail was not taken within {} s", limit.as_secs_f32())));
-    // The mail was taken: one that counted as lost for want of a farewell would be sent again.
+    // The mail was accepted: if a missing farewell counted as a loss, it would be sent again.
     let _ = tokio::time::timeout(FAREWELL_WITHIN, delivered?.quit()).await;
     Ok(())
 }
@@ -225,10 +226,12 @@ fn tls(authorities: &Authorities) -> Result<ClientConfig, String> {
     Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// A connection that takes a bounded number of bytes: a server, or a stranger on the way to it, could answer without an end.
+/// A connection with a bounded number of received bytes: a server, or an attacker on the way, could
+/// answer without an end.
 ///
-/// It gives them out one by one, so that its reader holds nothing of what is behind a line: answers that a stranger puts behind the one
-/// to STARTTLS reach the TLS handshake, which they break, and are not taken for those of the server that has proved its name.
+/// It returns them one by one, so that its reader never buffers bytes behind a line: answers that an
+/// attacker appends to the one to STARTTLS reach the TLS handshake, which they break, and do not count
+/// as those of the authenticated server.
 #[derive(Debug)]
 struct Bounded<S> {
     inner: S,
@@ -249,7 +252,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
         let mut part = buffer.take(1);
         std::task::ready!(Pin::new(&mut self.inner).poll_read(context, &mut part))?;
         let bytes = part.filled().len();
-        // `part` wrote to the front of what is not filled of `buffer`.
+        // `part` wrote to the front of the unfilled part of `buffer`.
         let beginning = buffer.initialize_unfilled_to(bytes).len();
         buffer.advance(beginning);
         self.left -= bytes;

@@ -1,4 +1,4 @@
-//! The daemon as the API uses it: its operations, and its refusals.
+//! The API's interface to the daemon: its operations, and its refusals.
 //!
 //! Owns the trait and the error. Never knows HTTP beyond an error's status code.
 
@@ -32,7 +32,7 @@ use utoipa::ToSchema;
 pub enum ErrorKind {
     /// The object of the request does not exist: status 404.
     NotFound,
-    /// The state of things forbids the request: status 409.
+    /// The present state forbids the request: status 409.
     Conflict,
     /// The request makes no sense: status 400.
     Invalid,
@@ -40,7 +40,7 @@ pub enum ErrorKind {
     Unauthorized,
     /// The token's role does not reach.
     Forbidden,
-    /// A destructive request without the name of the thing that it destroys.
+    /// A destructive request without the name of the object to destroy.
     ConfirmationNeeded,
     /// The disks lack space for the change: status 507.
     NoSpace,
@@ -69,7 +69,7 @@ impl ErrorKind {
     }
 }
 
-/// Why a request was not done. The message says what happened, to what, and what to do next.
+/// Why a request failed. The message says what happened, to what, and what to do next.
 #[derive(Debug, Clone, Serialize, Deserialize, thiserror::Error, ToSchema)]
 #[error("{message}")]
 pub struct ApiError {
@@ -89,13 +89,13 @@ impl ApiError {
 /// An answer to be waited for.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, ApiError>> + Send + 'a>>;
 
-/// One step in the rebalance of a pool by all servers. The server that was asked for it owns the job,
-/// and its API conducts the steps.
+/// One step in the rebalance of a pool by all servers. The requested server owns the job, and its API
+/// controls the steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RebalanceStep {
-    /// Moves what belongs to the volumes that this server serves, as a job of its own.
+    /// Moves data of the volumes that this server serves, as its own job.
     Own(PoolId),
-    /// Begins the job that stands for all servers' parts.
+    /// Begins the job for all servers' parts.
     Begin(PoolId),
     /// Notes the job's progress: bytes done and in all, and words.
     Note {
@@ -126,14 +126,14 @@ pub struct RebalanceJob {
     pub is_wanted: bool,
 }
 
-/// Operations that the API asks of the daemon, which resolves names ignoring case.
+/// The daemon's operations for the API. Names ignore case.
 pub trait Management: Send + Sync + 'static {
     /// Returns everything that can be shown, except clients' opens.
     fn figures(&self) -> Answer<'_, Box<Snapshot>>;
-    /// Returns a part of clients' opens: with higher numbers than `after`, at most `most`, and no more than
-    /// the daemon likes to show at once.
+    /// Returns a part of clients' opens: with numbers above `after`, at most `most`, and no more than the
+    /// daemon's own limit.
     fn opens(&self, after: Option<u64>, most: usize) -> Answer<'_, OpensPage>;
-    /// Returns the figures of the last second, which a task notes each second.
+    /// Returns the figures of the last second, which a task records each second.
     fn seconds(&self) -> &Seconds;
     /// The configuration in effect, as TOML.
     fn config(&self) -> String;
@@ -142,16 +142,16 @@ pub trait Management: Send + Sync + 'static {
 
     /// The cluster side.
     fn cluster(&self) -> Arc<dyn ClusterManagement>;
-    /// Returns the name of another server of the cluster, if only that one can do the work for `what`.
+    /// Returns the name of the only other server that can do the work for `what`, if any.
     fn elsewhere(&self, what: Subject) -> Answer<'_, Option<String>>;
 
-    /// `by`: the caller's role, which decides where a disk may be.
+    /// Adds a disk; `by`: the caller's role, which decides on its place.
     fn add_disk(&self, request: AddDisk, by: Role) -> Answer<'_, DiskId>;
-    /// Begins to move everything off a disk, which then leaves its pool.
+    /// Begins to move all data off a disk, which then leaves its pool.
     fn retire_disk(&self, disk: DiskId) -> Answer<'_, Started>;
-    /// Ends a retirement: the disk may be given slabs again.
+    /// Ends a retirement: the disk may get slabs again.
     fn unretire_disk(&self, disk: DiskId) -> Answer<'_, ()>;
-    /// Adds a disk and retires `disk`; `by`: the caller's role, which decides on the place.
+    /// Adds a disk and retires `disk`; `by`: the caller's role, which decides on its place.
     fn replace_disk(&self, disk: DiskId, request: AddDisk, by: Role) -> Answer<'_, Replaced>;
     /// Finds a disk in its enclosure, and switches the LED of its slot.
     fn locate_disk(&self, disk: DiskId, on: bool) -> Answer<'_, LocatedDisk>;
@@ -210,7 +210,7 @@ pub trait Management: Send + Sync + 'static {
     fn set_group(&self, name: String, request: SetGroup) -> Answer<'_, ()>;
     /// Deletes a group and its grants for good.
     fn delete_group(&self, name: String) -> Answer<'_, ()>;
-    /// Reads accounts, groups, shares and tokens, which another server has changed. Returns when they are in force
+    /// Reads accounts, groups, shares and tokens changed by another server. Returns when they are in force
     /// for all connected clients.
     fn follow_now(&self) -> Answer<'_, ()>;
 
@@ -245,13 +245,13 @@ pub trait Management: Send + Sync + 'static {
     fn create_token(&self, request: CreateToken) -> Answer<'_, CreatedToken>;
     /// Deletes a named token: its holder is refused from then on.
     fn delete_token(&self, name: String) -> Answer<'_, ()>;
-    /// The named token of which this is the hash, expired or not. Waits for nobody.
+    /// Returns the named token with this hash, expired or not. Does not wait.
     fn token_of(&self, hash: TokenHash) -> Option<ApiToken>;
 
     /// Sends each receiver of changes of health a test notice.
     fn test_alerts(&self) -> Answer<'_, Vec<TestedReceiver>>;
 
-    /// Writes a line to the audit log before the request is answered. `actor`: the caller.
+    /// Writes an entry to the audit log before the request is answered. `actor`: the caller.
     fn audit_by(&self, actor: &str, source: &str, action: &str, target: &str, outcome: Outcome, detail: &str);
     /// The same for a request that no named token came with.
     fn audit(&self, source: &str, action: &str, target: &str, outcome: Outcome, detail: &str) {
@@ -268,25 +268,26 @@ pub enum Subject {
     Volume(String),
     /// The volume of a share, by the share's name.
     Share(String),
-    /// A job by its number, which carries the server that runs it.
+    /// A job by its number, which contains the server that runs it.
     Job(u64),
 }
 
 /// The daemon's cluster side.
 pub trait ClusterManagement: Send + Sync + 'static {
-    /// The number of this server; `None`: it is in no cluster.
+    /// Returns the number of this server; `None`: it is in no cluster.
     fn own(&self) -> Option<NodeId>;
-    /// Shows the cluster, after asking every server; a single server shows that there is none.
+    /// Returns the cluster's view, with every server's answers; on a single server, that there is none.
     fn view(&self) -> Answer<'_, ClusterView>;
     /// The same by this server's knowledge, without asking the others.
     fn known(&self) -> Answer<'_, ClusterView> {
         self.view()
     }
-    /// Numbers and names of its servers without the witness, as they were read last; none if that is not known. Waits for nobody.
+    /// Returns numbers and names of its servers without the witness, as last read; none if unknown. Does
+    /// not wait.
     fn servers(&self) -> Vec<(NodeId, String)> {
         Vec::new()
     }
-    /// Tells whether another server lives, if heartbeats tell.
+    /// Returns whether another server lives, if heartbeats tell.
     fn is_up(&self, _: NodeId) -> Option<bool> {
         None
     }
@@ -296,11 +297,12 @@ pub trait ClusterManagement: Send + Sync + 'static {
         let is_it = |(id, known): &(NodeId, String)| Some(*id) == own && known.eq_ignore_ascii_case(name);
         own.is_none() || self.servers().iter().any(is_it)
     }
-    /// Why this server serves no volume; `None`: it may serve. Waits for nobody.
+    /// Returns why this server serves no volume; `None`: it may serve. Does not wait.
     fn unserved(&self) -> Option<Unserved> {
         None
     }
-    /// Why the cluster refuses this server, which was removed from it; `None`: it was not. Waits for nobody.
+    /// Returns why the cluster refuses this server after its removal; `None`: it was not removed. Does not
+    /// wait.
     fn removed(&self) -> Option<String> {
         None
     }
@@ -308,19 +310,19 @@ pub trait ClusterManagement: Send + Sync + 'static {
     fn create(&self, request: CreateCluster) -> Answer<'_, ClusterView>;
     /// Makes a token with which one server may join.
     fn new_token(&self) -> Answer<'_, NewToken>;
-    /// Joins this server, which must hold nothing yet, to a cluster.
+    /// Joins this server, which must be empty, to a cluster.
     fn join(&self, request: JoinCluster) -> Answer<'_, Joined>;
     /// Checks that servers fit together and reach each other; changes nothing.
     fn test(&self, request: TestCluster) -> Answer<'_, Vec<PreflightCheck>>;
-    /// `name`: a server that is gone for good, or from which everything was moved away.
+    /// Removes the server `name`, which is lost for good or has no data left.
     fn remove_node(&self, name: String) -> Answer<'_, ()>;
     /// Has a server's volumes move to others, or lets it have some again.
     fn set_draining(&self, name: String, is_draining: bool) -> Answer<'_, ()>;
     /// Has a server's volumes move to others, also if some are not served while that server is away.
     fn force_draining(&self, name: String) -> Answer<'_, ()>;
-    /// Returns the issues of the cluster that this server has seen; waits for nobody.
+    /// Returns the issues of the cluster that this server has seen. Does not wait.
     fn issues(&self) -> Vec<HealthIssue>;
-    /// Returns the cluster's figures for metrics; `None`: this is a single server. Waits for nobody.
+    /// Returns the cluster's figures for metrics; `None`: a single server. Does not wait.
     fn figures(&self) -> Option<ClusterFigures> {
         None
     }

@@ -87,7 +87,7 @@ pub(crate) fn rdma(parts: Parts) -> Rdma {
     whole
 }
 
-/// Merges sessions, without those of other servers, which are no clients.
+/// Merges sessions, except for those of other servers, which are not clients.
 pub(crate) fn sessions(parts: Parts) -> Value {
     let mut all = joined(parts, "server");
     if let Value::Array(all) = &mut all {
@@ -140,8 +140,8 @@ fn joined(parts: Parts, first: &str) -> Value {
     Value::Array(all)
 }
 
-/// Ranks a server's knowledge of an element: best is the one whose element has `key`, then the one that
-/// has it by the records, then one that can reach that server.
+/// Ranks a server's knowledge of an element: best is the server whose element has `key`, then the owner
+/// by the records, then a server that can reach the owner.
 fn knowledge(element: &Value, key: &str, server: &str) -> u8 {
     let text = |name: &str| element.get(name).and_then(Value::as_str);
     match () {
@@ -152,7 +152,8 @@ fn knowledge(element: &Value, key: &str, server: &str) -> u8 {
     }
 }
 
-/// Takes each element from the server that knows it best ([`knowledge`]); of several, from the first by name.
+/// Takes each element from the best informed server ([`knowledge`]); of several, from the first by
+/// name.
 fn known_best(parts: Parts, key: &str, notes_server: bool) -> Value {
     let mut best: BTreeMap<String, (u8, Value)> = BTreeMap::new();
     for (server, part) in parts.told {
@@ -220,7 +221,7 @@ pub(crate) fn health(parts: Parts) -> HealthReport {
                 None => drop(all.insert(key, issue)),
                 Some(known) => {
                     let since_unix_s = known.since_unix_s.min(issue.since_unix_s);
-                    // A server knows best about its own issues, and their remedies.
+                    // A server is the best source of its own issues, and their remedies.
                     let is_own = issue.target == format!("server {server}");
                     if issue.health > known.health || issue.health == known.health && is_own {
                         *known = issue;
@@ -262,7 +263,7 @@ fn unanswered_issue(name: &String) -> HealthIssue {
         health: Health::Warning,
         code: "server_unanswered".to_owned(),
         target: format!("server {name}"),
-        // Nobody knows since when: it is found out by the question.
+        // The start is unknown: this request has found the issue.
         since_unix_s: records::clock::unix_now_s(),
         what: format!("{name} did not answer within a second"),
         meaning: "Issues of its disks and of its part in the cluster are not known, and missing here."
@@ -277,7 +278,7 @@ fn unanswered_issue(name: &String) -> HealthIssue {
 /// Volumes as all servers know them.
 pub fn owner_names(volumes: &mut [Volume], servers: &[(types::NodeId, String)]) {
     for owner in volumes.iter_mut().filter_map(|volume| volume.owner.as_mut()) {
-        // A server without disks is known by its number alone where the volumes are.
+        // Volumes know a server without disks by its number only.
         if let Some((_, name)) = servers.iter().find(|(id, _)| id.to_string() == *owner) {
             owner.clone_from(name);
         }

@@ -1,10 +1,10 @@
 //! A snapshot as Prometheus text (exposition format 0.0.4).
 //!
-//! Promises: names begin with `cenote_`, or with `process_` for figures that every process has. Base units
-//! (seconds, bytes, ratios) stand at their end; counters end with `_total`. Descriptions are labels of a
-//! thing's `_info`, and every other sample has no more labels than it needs. Samples of a family add up: none
-//! is the sum of others. Each figure of a cluster is exported by one of its servers. Never keeps state: every
-//! scrape is made from one snapshot, and in a cluster by one server from the knowledge of all.
+//! Promises: names begin with `cenote_`, or with `process_` for figures of every process. Base units
+//! (seconds, bytes, ratios) are at the end; counters end with `_total`. Descriptions are labels of an
+//! object's `_info`, and every other sample has no more labels than it needs. Samples of a family add
+//! up: none is the sum of others. One of a cluster's servers exports each figure. Never keeps state:
+//! every scrape is made from one snapshot, and in a cluster by one server from the knowledge of all.
 
 mod cluster;
 mod exposition;
@@ -63,7 +63,7 @@ fn borrowed(labels: &[(String, String)]) -> Vec<(&str, &str)> {
     labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
 }
 
-/// A word of the model, as the API writes it.
+/// Returns a word of the model in the API's spelling.
 fn word(value: impl Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|value| Some(value.as_str()?.to_owned())).unwrap_or_default()
 }
@@ -275,7 +275,7 @@ fn pools(pools: &[Pool], families: &mut Families) {
     }
 }
 
-/// Adds the volumes that this server serves; `with_unserved`: and those that nobody does.
+/// Adds the volumes that this server serves; `with_unserved`: and those that no server serves.
 fn volumes(snapshot: &Snapshot, with_unserved: bool, families: &mut Families) {
     let is_told = |volume: &&Volume| match volume.status {
         VolumeStatus::Detached => with_unserved,
@@ -334,7 +334,7 @@ fn volumes(snapshot: &Snapshot, with_unserved: bool, families: &mut Families) {
     }
 }
 
-/// Adds counters of RDMA under Windows' names, which stand in the help.
+/// Adds counters of RDMA; the help has Windows' names.
 fn rdma(snapshot: &Snapshot, families: &mut Families) {
     let state = &snapshot.rdma;
     let sets = [
@@ -344,7 +344,7 @@ fn rdma(snapshot: &Snapshot, families: &mut Families) {
     for (prefix, set, counters) in sets {
         for (windows, name, kind, value) in counters {
             let help = format!("{set}: {windows}.");
-            // The unit stands at the end.
+            // The unit moves to the end.
             let name = match name.strip_prefix("bytes_") {
                 Some(what) => format!("{what}_bytes"),
                 None => name.to_owned(),

@@ -64,15 +64,15 @@ pub struct Disk {
     pub pool: Option<PoolId>,
     /// Path of the file, partition or block device on its server.
     pub path: String,
-    /// Where copies are kept apart, such as `rack-1/node-2/disk`.
+    /// Fault domain that separates copies, such as `rack-1/node-2/disk`.
     pub fault_domain: String,
     pub health: Health,
     pub status: DiskStatus,
     pub usage: DiskUsage,
     /// Whole size of the device or file, labels and journals included.
     pub size_bytes: u64,
-    /// Bytes in slabs given to volumes. This and the fields below are absent if only the disk's server
-    /// knows them, and that one was not asked or did not answer.
+    /// Bytes in slabs allocated to volumes. This and the fields below are absent if only the disk's server
+    /// knows them, and it was not asked or did not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated_bytes: Option<u64>,
     /// Logical block: 512 or 4096.
@@ -87,14 +87,14 @@ pub struct Disk {
     /// The server of a cluster that has the disk and reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// The device's own report (SMART, NVMe); `None` if it has none, or may not be asked.
+    /// The device's own report (SMART, NVMe); `None` if it has none, or may not be queried.
     pub device_health: Option<DeviceHealth>,
 }
 
 /// Since the daemon started.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
 pub struct DiskCounters {
-    /// Reads that the disk was asked for.
+    /// Reads sent to the disk.
     pub reads: u64,
     pub read_bytes: u64,
     pub writes: u64,
@@ -102,8 +102,8 @@ pub struct DiskCounters {
     pub flushes: u64,
     /// Operations the disk answered with an error, or not in time.
     pub errors: u64,
-    /// Blocks of 4 KiB whose checksum failed; this count and those below: since the server has the disk,
-    /// over restarts.
+    /// Blocks of 4 KiB whose checksum failed. This count and those below begin when the server gets the
+    /// disk, and survive restarts.
     pub corrupt_blocks: u64,
     /// Corrupt blocks that were written again from another copy.
     pub repaired_blocks: u64,
@@ -119,7 +119,7 @@ pub struct DiskCounters {
     pub acknowledged_lost_writes: u64,
 }
 
-/// A device's own report; `None`: the device does not report it.
+/// A device's own report; `None`: not reported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeviceHealth {
     /// The device's own verdict: `false` predicts that it fails.
@@ -150,7 +150,7 @@ pub struct Pool {
     /// Absent if a disk's server did not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated_bytes: Option<u64>,
-    /// Kept free so that the loss of a disk can be repaired at once.
+    /// Bytes kept free for the immediate repair after the loss of a disk.
     pub reserve_bytes: u64,
     /// Number of disks whose size is kept free for repair, the largest first.
     pub reserve_disks: u32,
@@ -186,10 +186,10 @@ impl Resiliency {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Provisioning {
-    /// Slabs are taken as data is written.
+    /// Slabs are allocated as data is written.
     #[default]
     Thin,
-    /// Slabs for the whole size are taken when the volume is made.
+    /// Slabs for the whole size are allocated when the volume is made.
     Fixed,
 }
 
@@ -204,7 +204,7 @@ pub enum VolumeStatus {
     /// Every copy is in sync.
     #[default]
     Ok,
-    /// A copy is brought up to date.
+    /// A copy is being resynced.
     InService,
     /// Fewer copies than it should have; all data can be read.
     Degraded,
@@ -212,7 +212,7 @@ pub enum VolumeStatus {
     NoRedundancy,
     /// A structure is damaged on all copies: files can be read, nothing can be changed.
     ReadOnly,
-    /// The volume cannot be served, or the server that has it does not answer.
+    /// The volume cannot be served, or its server does not answer.
     Detached,
 }
 
@@ -224,8 +224,7 @@ pub struct Volume {
     pub name: String,
     #[schema(value_type = String)]
     pub pool: PoolId,
-    /// The server of a cluster that serves it; other servers' reports lack the figures that only that one
-    /// knows.
+    /// The server of a cluster that serves it; other servers' reports lack figures known only to that one.
     #[serde(default)]
     pub owner: Option<String>,
     pub health: Health,
@@ -234,7 +233,7 @@ pub struct Volume {
     pub provisioning: Provisioning,
     pub size_bytes: u64,
     /// Bytes used by files, and by the slabs of journal and metadata. This and other figures are absent if
-    /// only the server that serves the volume knows them, and that one was not asked or did not answer.
+    /// only the volume's server knows them, and it was not asked or did not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_bytes: Option<u64>,
     /// Space left for new data; 0 if metadata has no space.
@@ -260,13 +259,13 @@ pub struct Volume {
     /// Bytes that clients read without any disk, since the volume was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_hit_bytes: Option<u64>,
-    /// Bytes that clients read for which disks were asked.
+    /// Bytes that clients read from disks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_miss_bytes: Option<u64>,
-    /// Least number of disks that any piece has copies on, by the record.
+    /// Least number of disks with copies of any chunk, by the record.
     #[serde(default)]
     pub least_copies: u8,
-    /// Least number of servers whose disks any piece has copies on, by the record; absent on a single server.
+    /// Least number of servers with copies of any chunk, by the record; absent on a single server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_servers: Option<u8>,
     /// The disks whose copies hold every write.
@@ -284,12 +283,12 @@ pub struct Volume {
 pub struct VolumeDamage {
     /// Damaged files by path.
     pub files: Vec<DamagedFile>,
-    /// Damaged bytes that no file has: of structures, or of files that are gone.
+    /// Damaged bytes outside files: of structures, or of deleted files.
     pub other_bytes: u64,
     /// Damaged pages of the volume's tree: their contents cannot be named, and may be files missing in the
     /// list.
     pub unreadable_pages: u64,
-    /// Whether there are more files than listed.
+    /// Whether there are more files than in the list.
     pub truncated: bool,
 }
 
@@ -350,8 +349,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Tells whether another server of the cluster has the session: it is connected to the share of the
-    /// storage bus, which clients may not use.
+    /// Whether another server of the cluster has the session: it is connected to the share of the storage
+    /// bus, which clients may not use.
     pub fn is_of_server(&self) -> bool {
         self.shares.iter().any(|share| share.eq_ignore_ascii_case("bus$"))
     }
@@ -362,7 +361,7 @@ impl Session {
 pub struct OpenFile {
     /// Number of the open, by which a request closes it.
     pub id: u64,
-    /// The server of a cluster that has it.
+    /// The server of a cluster with this open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
     /// 0: a durable handle that waits for its client.
@@ -395,7 +394,7 @@ pub struct OpensPage {
 pub enum JobKind {
     /// A returned copy receives the writes that it missed.
     Resync,
-    /// Slabs of a lost or retired disk are made anew on others.
+    /// Slabs of a lost or retired disk are rebuilt on others.
     Rebuild,
     /// Slabs move so that all disks are filled evenly.
     Rebalance,
@@ -405,8 +404,8 @@ pub enum JobKind {
     Check,
     /// Blocks whose checksum failed are written again from another copy.
     Repair,
-    /// Everything is moved off a disk, which then leaves its pool: covers the jobs of all volumes that have
-    /// to move. Suspended: an administrator has to resume it.
+    /// Moves all data off a disk, which then leaves its pool: covers the jobs of all volumes that have to
+    /// move. Suspended: an administrator has to resume it.
     Retirement,
     /// A directory's access entries are handed down to everything below it.
     AclPropagation,
@@ -419,10 +418,10 @@ pub enum JobKind {
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
     Running,
-    /// Waits: an administrator stopped it, or its message says why it cannot continue.
+    /// Waits: an administrator suspended it, or its message says why it cannot continue.
     Suspended,
     Completed,
-    /// Ended by an error, which the job's message names.
+    /// Ended by an error, which is in the job's message.
     Failed,
     /// Ended by an administrator.
     Cancelled,
@@ -434,7 +433,7 @@ pub enum JobState {
 pub enum QuotaMode {
     /// No use of space is counted.
     Off,
-    /// Counted, and nobody is refused.
+    /// Usage is counted; no limits.
     Track,
     /// Counted, and writes beyond a user's limit are refused.
     Enforce,
@@ -446,12 +445,12 @@ pub struct QuotaReport {
     pub mode: QuotaMode,
     /// Files are still being counted: no limit holds yet.
     pub counting: bool,
-    /// Bounds of users who have none of their own; `None`: no bound.
+    /// Bounds of users without their own: the usage above which they are over the threshold; `None`: none.
     pub default_threshold_bytes: Option<u64>,
     /// Usage beyond which writes of users without own bounds are refused; `None`: no bound.
     pub default_limit_bytes: Option<u64>,
     pub users: Vec<QuotaView>,
-    /// Whether there are more users than listed.
+    /// Whether there are more users than in the list.
     pub truncated: bool,
 }
 
@@ -501,7 +500,7 @@ pub struct Job {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct HealthIssue {
     pub health: Health,
-    /// A stable word for programs, such as `disk_lost`.
+    /// A stable code for programs, such as `disk_lost`.
     pub code: String,
     /// The object concerned, such as `disk 3f1c...`.
     pub target: String,
@@ -527,7 +526,8 @@ impl From<Severity> for Health {
 }
 
 impl From<Issue> for HealthIssue {
-    /// An issue whose beginning nobody recorded began at 0, in place of which the daemon shows when it was first seen.
+    /// An issue without a recorded beginning began at 0, in place of which the daemon shows when it was
+    /// first seen.
     fn from(issue: Issue) -> Self {
         let Issue { severity, code, target, since_unix_s, what, meaning, action } = issue;
         Self {
@@ -544,8 +544,8 @@ impl From<Issue> for HealthIssue {
 }
 
 impl HealthIssue {
-    /// Puts U+FFFD in place of characters that nobody sees: paths of disks may hold line breaks, and issues
-    /// become lines of the log and subjects of mails.
+    /// Replaces invisible characters by U+FFFD: paths of disks may hold line breaks, and issues become
+    /// lines of the log and subjects of mails.
     pub fn reveal(&mut self) {
         for text in [&mut self.target, &mut self.what, &mut self.meaning, &mut self.action] {
             if text.contains(is_unseen) {
@@ -561,7 +561,7 @@ pub struct HealthReport {
     /// The worst of all issues.
     pub health: Health,
     pub issues: Vec<HealthIssue>,
-    /// Servers of the cluster that were asked and did not answer: their issues are unknown.
+    /// Servers of the cluster that did not answer: their issues are unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unanswered: Vec<String>,
 }
@@ -651,7 +651,7 @@ pub struct Configuration(pub serde_json::Map<String, serde_json::Value>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MetricKind {
-    /// Only grows, and begins anew with the daemon.
+    /// Only grows, and restarts with the daemon.
     Counter,
     /// Level as of the moment of the reading.
     Gauge,
@@ -694,11 +694,10 @@ pub struct ShareFigures {
     pub latency: LatencyHistogram,
 }
 
-/// How long reads and writes of a client took.
+/// Latencies of a client's reads and writes.
 #[derive(Debug, Clone)]
 pub struct ClientFigures {
-    /// Address of the client; of IPv6 the network of 64 bits. `None`: all clients beyond those that are
-    /// kept apart.
+    /// Address of the client; for IPv6 the network of 64 bits. `None`: all clients without their own entry.
     pub client: Option<String>,
     /// Current sessions of the client.
     pub sessions: usize,

@@ -1,8 +1,9 @@
-//! The pace of one token's changes.
+//! Rate limit of one token's changes.
 //!
-//! Each change leaves a line in the audit log, which keeps a bounded number of them: the pace keeps a token
-//! from pushing others' lines out in a moment. Promises: a token has [`AT_ONCE`] changes at once, and one
-//! each [`EVERY`] from then on; further ones wait for their turn, and delay no other token. Keeps no clock.
+//! Each change leaves an entry in the audit log, which keeps a bounded number of them: the limit keeps
+//! a token from pushing out others' entries in a moment. Promises: a token has [`AT_ONCE`] changes
+//! immediately, and then one each [`EVERY`]; further ones wait for their turn, and delay no other
+//! token. Keeps no clock.
 
 use records::api_tokens::TokenHash;
 use std::collections::HashMap;
@@ -21,7 +22,7 @@ const TOKENS_MAX: usize = 4096;
 pub(crate) struct Pacing(Mutex<HashMap<TokenHash, Instant>>);
 
 impl Pacing {
-    /// How long a change that comes `now` waits.
+    /// Returns the wait of a change that arrives `now`.
     pub fn wait(&self, token: TokenHash, now: Instant) -> Duration {
         let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if turns.len() >= TOKENS_MAX {

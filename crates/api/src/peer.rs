@@ -15,7 +15,7 @@ pub(crate) type Shared = Arc<dyn Management>;
 #[derive(Clone, Copy)]
 pub(crate) struct PeerAddress(pub SocketAddr);
 
-/// The caller, and the address it asks from.
+/// The caller, and its address.
 #[derive(Clone)]
 pub struct Peer {
     /// Address and port of the client's end of the connection.
@@ -25,7 +25,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Writes a line about the peer's request to the audit log.
+    /// Writes an entry about the peer's request to the audit log.
     pub fn audit(
         &self,
         management: &Arc<dyn Management>,

@@ -1,7 +1,8 @@
-//! Certificates in files in PEM form that an administrator names.
+//! Certificates in PEM files of an administrator's choice.
 //!
-//! Promises: a file is read whole or refused, and never more than [`FILE_BYTES_MAX`] of it. A file that the configuration names is a regular one, so
-//! that a pipe holds no thread of the daemon up; one that a command line names may be a pipe.
+//! Promises: a file is read whole or refused, and never more than [`FILE_BYTES_MAX`] of it. A file in
+//! the configuration has to be a regular one, so that a pipe blocks no thread of the daemon; one on a
+//! command line may be a pipe.
 
 use crate::regular;
 use rustls::pki_types::CertificateDer;
@@ -31,7 +32,7 @@ pub(crate) struct Authorities {
 }
 
 impl Authorities {
-    /// Reads the file that the configuration names; `None`: the system's.
+    /// Reads the authorities from the configuration's file; `None`: the system's.
     ///
     /// # Errors
     /// Why they cannot be used.
@@ -39,7 +40,7 @@ impl Authorities {
         Self::read(file, regular::read)
     }
 
-    /// Reads the file that a command line names; `None`: the system's.
+    /// Reads the authorities from a file on a command line; `None`: the system's.
     ///
     /// # Errors
     /// Why they cannot be used.

@@ -14,7 +14,7 @@ pub struct Plan {
     pub racks: u32,
     /// Number of drives on all nodes.
     pub drives: u32,
-    /// Bytes of all drives, as they are sold.
+    /// Bytes of all drives, by their nominal size.
     pub raw_bytes: u64,
     /// Bytes of all drives, without labels, journals and checksums.
     pub data_bytes: u64,
@@ -24,7 +24,7 @@ pub struct Plan {
     pub s2d: Vec<S2dChoice>,
     /// Memory that each node needs.
     pub memory: PlanMemory,
-    /// Nodes that may fail at once without loss of the cluster's state.
+    /// Nodes that may fail simultaneously without loss of the cluster's state.
     pub state_survives_nodes: u32,
     /// Assumptions of the plan, and differences from Storage Spaces Direct.
     pub notes: Vec<String>,
@@ -37,7 +37,7 @@ pub struct PlanChoice {
     pub resiliency: String,
     /// Copies of each byte.
     pub copies: u8,
-    /// Fault domain that keeps copies apart: `disk`, `enclosure`, `node` or `rack`; `nothing` for one copy.
+    /// Fault domain that separates copies: `disk`, `enclosure`, `node` or `rack`; `nothing` for one copy.
     pub apart_by: String,
     /// Bytes left for data with this resiliency, after the reserve.
     pub usable_bytes: u64,
@@ -49,11 +49,11 @@ pub struct PlanChoice {
     pub reserve_disks: u32,
     /// Bytes of drives that find no partner in another fault domain.
     pub stranded_bytes: u64,
-    /// At once, wherever they are.
+    /// Drives that may fail simultaneously, in any place.
     pub survives_drives: u32,
-    /// At once, data and the cluster's state together.
+    /// Nodes that may fail simultaneously, for data and the cluster's state together.
     pub survives_nodes: u32,
-    /// Racks at once, data and the cluster's state together.
+    /// Racks that may fail simultaneously, for data and the cluster's state together.
     pub survives_racks: u32,
     /// Losing the largest node or rack can be repaired without new hardware.
     pub repairs_largest_domain: bool,
@@ -96,7 +96,7 @@ pub struct PlanMemory {
 /// One choice of Storage Spaces Direct for this number of servers, by its published tables.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct S2dChoice {
-    /// Name of the resiliency, as Storage Spaces Direct has it.
+    /// Name of the resiliency, as in Storage Spaces Direct.
     pub resiliency: String,
     /// Share of the capacity drives, without reserve.
     pub efficiency_percent: f64,
@@ -104,6 +104,6 @@ pub struct S2dChoice {
     pub code: String,
     /// Drives or servers.
     pub survives: u32,
-    /// This server has it too.
+    /// Whether this server has it too.
     pub is_here: bool,
 }

@@ -1,4 +1,5 @@
-//! Objects that the command line prints as JSON beyond the API's answers, so that one document has the schemas of both.
+//! Objects that the command line prints as JSON beyond the API's answers, so that one document has both
+//! schemas.
 //!
 //! Owns data only. Units and times as in [`crate::model`].
 
@@ -19,7 +20,7 @@ pub struct Message {
 /// Printed by `dashboard`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DashboardLink {
-    /// Link with the API's token behind `#token=`, which a browser does not send.
+    /// Link with the API's token behind `#token=`, which browsers do not send.
     pub url: String,
 }
 
@@ -29,7 +30,7 @@ pub struct AddedUser {
     /// The user that was added.
     #[serde(flatten)]
     pub user: UserView,
-    /// The password that was generated; `None`: it was given.
+    /// The generated password; `None`: the caller gave one.
     pub password: Option<String>,
 }
 
@@ -44,7 +45,7 @@ pub struct PerformanceSample {
     pub write: OperationSample,
     /// Everything but READ and WRITE.
     pub metadata: OperationSample,
-    /// Share of the bytes that clients read without any disk; `None`: nothing was read.
+    /// Share of the bytes that clients read from the cache; `None`: no reads.
     pub cache_hit_ratio: Option<f64>,
     /// All copies, journals and checksums included.
     pub disk_read_bytes_per_s: f64,
@@ -61,7 +62,8 @@ pub struct OperationSample {
     pub bytes_per_s: f64,
     /// Requests answered with an error status.
     pub errors_per_s: f64,
-    /// From a request's arrival to its answer; `None`: none was answered that did not wait for another client.
+    /// Mean time from receipt to answer; `None`: no answers except for requests that waited for another
+    /// client.
     pub mean_latency_us: Option<f64>,
 }
 
@@ -76,7 +78,7 @@ impl PerformanceSample {
         let (mut count, mut interval_us) = (0, 0);
         for ServerPerformance { server, performance: is } in &after.servers {
             let Some(known) = before.servers.iter().find(|known| known.server == *server) else { continue };
-            // A server that was started anew counts from its start.
+            // A restarted server counts from its start.
             let was = Some(known.performance).filter(|was| was.uptime_us <= is.uptime_us).unwrap_or_default();
             (count, interval_us) = (count + 1, interval_us + is.uptime_us - was.uptime_us);
             first.add(&was);
@@ -86,13 +88,14 @@ impl PerformanceSample {
         Self::between(&first, &last)
     }
 
-    /// Changes between two readings of the same server; since its start, if it was started anew in between.
+    /// Computes the changes between two readings of the same server; since its start, if it was restarted
+    /// in between.
     pub fn between(before: &Performance, after: &Performance) -> Self {
         let restarted = after.uptime_us < before.uptime_us;
         let nothing = Performance::default();
         let before = if restarted { &nothing } else { before };
         let interval_s = after.uptime_us.saturating_sub(before.uptime_us).max(1) as f64 / 1e6;
-        // The caches' counters go with their volumes.
+        // The caches' counters end with their volumes.
         let hits = after.cache_hit_bytes.saturating_sub(before.cache_hit_bytes) as f64;
         let misses = after.cache_miss_bytes.saturating_sub(before.cache_miss_bytes) as f64;
         let rate = |before: u64, after: u64| after.saturating_sub(before) as f64 / interval_s;
@@ -137,7 +140,7 @@ pub struct RemoteFile {
     pub created_unix_s: i64,
     /// LastWriteTime, in seconds since 1970-01-01 00:00 UTC.
     pub written_unix_s: i64,
-    /// ChangeTime, which changes of attributes also move.
+    /// ChangeTime, which changes of attributes also update.
     pub changed_unix_s: i64,
     /// LastAccessTime, as far as the server keeps it.
     pub accessed_unix_s: i64,
@@ -172,9 +175,9 @@ pub struct DiskInspection {
     pub path: String,
     /// Whole size of the file or device.
     pub size_bytes: u64,
-    /// Damage that was found, and its meaning.
+    /// Damage, and its meaning.
     pub problems: Vec<String>,
-    /// Everything that was found, for people.
+    /// All findings, for people.
     pub report: String,
 }
 

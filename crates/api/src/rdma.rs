@@ -140,7 +140,7 @@ pub struct ChannelRdma {
 /// A connection over SMB Direct, of a session or not yet.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct RdmaConnection {
-    /// The server of a cluster that has it, by name.
+    /// The server of a cluster with it, by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// ADDRESS:PORT of the client.
@@ -156,7 +156,7 @@ pub struct RdmaConnection {
 /// An address at which a server listens for SMB Direct.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RdmaListener {
-    /// The server of a cluster that has it, by name.
+    /// The server of a cluster with it, by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// ADDRESS:PORT that clients connect to.
@@ -170,7 +170,7 @@ pub struct RdmaListener {
 /// A network interface and whether clients reach SMB Direct by it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RdmaInterface {
-    /// The server of a cluster that has it, by name.
+    /// The server of a cluster with it, by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// Name by the kernel, such as `eth0`.
@@ -188,7 +188,7 @@ pub struct RdmaInterface {
 /// An RDMA device of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RdmaDevice {
-    /// The server of a cluster that has it, by name.
+    /// The server of a cluster with it, by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// Name by the kernel, such as `mlx5_0`.
@@ -224,7 +224,7 @@ pub struct RdmaState {
 /// Everything `rdma list` shows.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct Rdma {
-    /// Network interfaces, with what each lacks for SMB Direct.
+    /// Network interfaces, with the reasons against SMB Direct on each.
     pub interfaces: Vec<RdmaInterface>,
     /// RDMA devices of the kernel.
     pub devices: Vec<RdmaDevice>,
@@ -256,6 +256,6 @@ pub struct RdmaTrace {
     pub connection: u64,
     /// Events since the connection began; the oldest are forgotten.
     pub count: u64,
-    /// Events that are kept, the oldest first.
+    /// Recorded events, the oldest first.
     pub events: Vec<RdmaTraceEvent>,
 }

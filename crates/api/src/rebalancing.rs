@@ -1,7 +1,7 @@
-//! The rebalance of a pool by all servers of a cluster, as one job of the server that was asked.
+//! The rebalance of a pool by all servers of a cluster, as one job of the requested server.
 //!
-//! Each server moves the data of the volumes that it serves. The servers do so one after the other:
-//! each plans by how full the disks are, so that two that plan at once would fill the same disk.
+//! Each server moves the data of the volumes that it serves, one server after the other: each plans by
+//! the disks' fill levels, so that two concurrent plans would fill the same disk.
 
 use crate::cluster::{Carried, Errand};
 use crate::management::{ApiError, ErrorKind, Management, RebalanceStep};
@@ -14,8 +14,8 @@ use types::PoolId;
 
 /// Interval between polls of a server's part.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Unanswered polls in a row after which a server's part is given up: about as long as a server takes
-/// to start again.
+/// Consecutive unanswered polls after which a server's part is abandoned: about the time of a server's
+/// restart.
 const SILENT_LOOKS_MAX: u32 = 30;
 /// Timeout of one request to a server.
 const ANSWER_MAX: Duration = Duration::from_secs(5);

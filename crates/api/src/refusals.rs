@@ -1,8 +1,8 @@
 //! Refused requests of strangers in the audit log, bounded at any rate of refusals.
 //!
-//! Owns the number of lines that strangers may have there ([`LineLedger`]). Promises: refusals without
-//! a line of their own are counted, and each minute ends with one line per source with their number.
-//! Never forgets a count: the rest is written when the listener ends.
+//! Owns the number of strangers' entries there ([`LineLedger`]). Promises: refusals without their own
+//! entry are counted, and each minute ends with one entry per source with their number. Never forgets a
+//! count: the rest is written when the listener ends.
 
 use crate::audit::Outcome;
 use crate::management::Management;
@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use types::{LeftOut, LineLedger};
 
-/// Interval between lines that count omitted refusals.
+/// Interval between entries that count omitted refusals.
 pub const MINUTE: Duration = Duration::from_secs(60);
-/// Longest target in a line, in characters.
+/// Longest target in an entry, in characters.
 const TARGET_CHARACTERS: usize = 200;
 
 /// See the module.

@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 pub struct AddDisk {
     /// Absolute path of a file, a partition or a whole block device.
     pub path: String,
-    /// Makes a sparse file of this size if there is none.
+    /// Size of the sparse file to make if there is none.
     #[serde(default)]
     pub create_size_bytes: Option<u64>,
     /// Name of the pool; may be left out if there is only one.
@@ -29,7 +29,8 @@ pub struct AddDisk {
 
 /// Place of a disk; an empty name does not separate it from others at that level.
 ///
-/// Not the pool's own type, which records hold: a request with an unknown field is refused, and a record with one is read.
+/// Separate from the pool's own type, which records hold: a request with an unknown field is refused, a
+/// record with one is accepted.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FaultDomain {
@@ -103,7 +104,7 @@ pub struct LocatedDisk {
 /// The answer to the deletion of a pool.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct DeletedPool {
-    /// Name of the pool that is gone.
+    /// Name of the lost pool.
     pub name: String,
     /// Paths of disks that were away or failed: their labels are still there, until they are erased.
     pub labelled_disks: Vec<String>,
@@ -115,7 +116,7 @@ pub struct DeletedPool {
 pub struct EraseDisk {
     /// Absolute path of a file, a partition or a whole block device.
     pub path: String,
-    /// The path once more. Without it nothing is done, and the refusal names the disk's contents.
+    /// The path again. Without it nothing is done, and the refusal names the disk's contents.
     #[serde(default)]
     pub confirm: Option<String>,
 }
@@ -124,7 +125,7 @@ pub struct EraseDisk {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ForgetPromises {
-    /// The disk's ID once more. Without it nothing is done, and the refusal names the volumes.
+    /// The disk's ID again. Without it nothing is done, and the refusal names the volumes.
     #[serde(default)]
     pub confirm: Option<String>,
 }
@@ -132,10 +133,10 @@ pub struct ForgetPromises {
 /// A disk that has forgotten promises.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ForgottenPromises {
-    /// The disk whose promises are gone.
+    /// The disk whose promises are lost.
     #[schema(value_type = String)]
     pub disk: types::DiskId,
-    /// The names of the volumes to which they were given.
+    /// Names of the volumes with its promises.
     pub volumes: Vec<String>,
 }
 
@@ -152,13 +153,14 @@ pub struct ErasedDisk {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImportPool {
-    /// Name or id of the pool; may be left out if only one pool's disks are found.
+    /// Name or id of the pool; may be left out if the search finds only one pool's disks.
     #[serde(default)]
     pub pool: Option<String>,
     /// Absolute paths of disks.
     #[serde(default)]
     pub disks: Vec<String>,
-    /// Directories, or disks, to look for labelled disks in; those of the configuration if neither these nor disks are given.
+    /// Directories or disks to search for labelled disks; the configuration's if neither these nor disks
+    /// are given.
     #[serde(default)]
     pub search: Vec<String>,
     /// The pool's name on this server.
@@ -167,7 +169,7 @@ pub struct ImportPool {
     /// Key file of the server that had it (secret.key): opens its users' passwords.
     #[serde(default)]
     pub key_file: Option<String>,
-    /// The pool's name: it may be taken although its last server did not export it.
+    /// The pool's name: import it although its last server did not export it.
     #[serde(default)]
     pub confirm: Option<String>,
     /// Proceeds without a majority of the pool's disks.
@@ -195,7 +197,7 @@ pub struct ImportedPool {
     /// The members of Administrators, now that the pool is here.
     #[serde(default)]
     pub administrators: Vec<String>,
-    /// Records that were left out, with the reasons.
+    /// Omitted records, with the reasons.
     pub notes: Vec<String>,
 }
 
@@ -211,7 +213,7 @@ pub struct CreateVolume {
     /// Number of copies; left out: two.
     #[serde(default)]
     pub resiliency: Resiliency,
-    /// The time at which space is taken; left out: as data is written.
+    /// The time of allocation; left out: as data is written.
     #[serde(default)]
     pub provisioning: Provisioning,
     /// Size that clients see; copies take further space.
@@ -222,7 +224,7 @@ pub struct CreateVolume {
     pub warn_at_percent: Option<u8>,
 }
 
-/// Fields that are left out stay as they are.
+/// Changes of a volume; absent fields stay unchanged.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetVolume {
@@ -268,14 +270,14 @@ pub struct QuotaBounds {
     pub limit_bytes: Option<u64>,
 }
 
-/// Fields that are left out stay as they are.
+/// Changes of quotas; absent fields stay unchanged.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetQuotas {
     /// Whether usage is counted, and whether limits hold.
     #[serde(default)]
     pub mode: Option<QuotaMode>,
-    /// Bounds of users who have none of their own.
+    /// Bounds of users without their own.
     #[serde(default)]
     pub defaults: Option<QuotaBounds>,
 }
@@ -283,7 +285,7 @@ pub struct SetQuotas {
 /// The answer to a request that began a storage job.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Started {
-    /// Number of the job, as the list of jobs has it.
+    /// Number of the job in the list of jobs.
     pub job: u64,
 }
 
@@ -308,11 +310,11 @@ pub struct ShareView {
     /// Id of that volume.
     #[schema(value_type = String)]
     pub volume_id: VolumeId,
-    /// Directory of the volume that is the share's root, `\` between names; empty: its root.
+    /// Path of the share's root in the volume, `\` between names; empty: the volume's root.
     pub path: String,
     /// Remark that clients see beside the share's name.
     pub comment: String,
-    /// The rights of users and groups; nobody else has access.
+    /// The rights of users and groups; others have no access.
     pub access: Vec<Grant>,
     /// The moment at which writes are durable: `write`, `close` or `flush`.
     #[schema(value_type = String)]
@@ -357,14 +359,14 @@ impl ShareView {
     }
 }
 
-/// Options of a share; omitted ones stay as they are (or as by default).
+/// Options of a share; omitted ones keep their value (or the default).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShareOptions {
     /// Remark that clients see beside the share's name.
     #[serde(default)]
     pub comment: Option<String>,
-    /// All grants anew.
+    /// All grants, replacing the old ones.
     #[serde(default)]
     pub access: Option<Vec<Grant>>,
     /// The moment at which writes are durable: `write`, `close` or `flush`.
@@ -413,7 +415,7 @@ pub struct CreateShare {
 pub struct UserView {
     /// Name with which the user logs on.
     pub name: String,
-    /// Security identifier, which stays if the user is renamed.
+    /// Security identifier, which survives a rename of the user.
     #[schema(value_type = String)]
     pub sid: types::Sid,
     /// A disabled user cannot log on.
@@ -453,7 +455,7 @@ impl UserView {
 pub struct AddUser {
     /// Name with which the user logs on.
     pub name: String,
-    /// Password in clear text; only its hash is kept.
+    /// Password in clear text; only its hash is stored.
     pub password: String,
     /// Name for people; may be empty.
     #[serde(default)]
@@ -463,7 +465,7 @@ pub struct AddUser {
     pub groups: Vec<String>,
 }
 
-/// Fields that are left out stay as they are.
+/// Changes of a user; absent fields stay unchanged.
 #[derive(Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetUser {
@@ -510,7 +512,7 @@ pub struct SetGroup {
     /// Accounts that become members.
     #[serde(default)]
     pub add: Vec<String>,
-    /// Accounts that are no longer members.
+    /// Accounts to remove from the members.
     #[serde(default)]
     pub remove: Vec<String>,
 }
@@ -524,7 +526,7 @@ pub struct AclView {
     pub group: String,
     /// No DACL: everyone may do everything.
     pub entries: Option<Vec<AclEntry>>,
-    /// Inherited entries do not come from above.
+    /// The directory above does not pass entries on to it.
     pub protected: bool,
 }
 
@@ -544,7 +546,7 @@ pub struct AclEntry {
     /// Directories below inherit it.
     #[serde(default)]
     pub container_inherit: bool,
-    /// The entry holds for things below only.
+    /// The entry is only for files and directories below.
     #[serde(default)]
     pub inherit_only: bool,
     /// The entry was inherited from above.
@@ -552,7 +554,7 @@ pub struct AclEntry {
     pub inherited: bool,
 }
 
-/// Fields that are left out stay as they are.
+/// Changes of an ACL; absent fields stay unchanged.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetAcl {
@@ -565,7 +567,7 @@ pub struct SetAcl {
     /// Accounts whose entries (not inherited) are removed. One that has inherited entries only is refused.
     #[serde(default)]
     pub revoke: Vec<String>,
-    /// Comes before all else.
+    /// Applied before all other fields.
     #[serde(default)]
     pub inheritance: Option<Inheritance>,
     /// The way in which files and directories below follow.
@@ -577,11 +579,11 @@ pub struct SetAcl {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Inheritance {
-    /// Nothing comes from above any more; the inherited entries become its own.
+    /// Ends inheritance; the inherited entries become its own.
     BreakAndKeep,
-    /// Nothing comes from above any more; the inherited entries go.
+    /// Ends inheritance; the inherited entries are removed.
     BreakAndDrop,
-    /// The entries from above are inherited again; entries of its own that equal one of them go.
+    /// Restores inheritance; removes own entries that equal an inherited one.
     Restore,
 }
 
@@ -589,10 +591,11 @@ pub enum Inheritance {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Below {
-    /// Files and directories below get their inherited entries anew. Their own entries stay, and those that inherit nothing stay as they are.
+    /// Files and directories below get new inherited entries. Their own entries stay, and those that
+    /// inherit nothing stay unchanged.
     #[default]
     Follow,
-    /// Entries of their own go, and all inherit again.
+    /// Own entries are removed, and all inherit again.
     Replace,
 }
 
@@ -617,7 +620,7 @@ pub struct TokenView {
     pub created_unix_s: u64,
     /// `null`: it is good until it is deleted.
     pub expires_unix_s: Option<u64>,
-    /// Whether the token's time is over, so that it admits nobody.
+    /// Whether the token has expired, so that it is refused.
     pub expired: bool,
 }
 
@@ -652,7 +655,7 @@ pub struct CreatedToken {
     /// `reader`, `operator` or `administrator`.
     #[schema(value_type = String)]
     pub role: Role,
-    /// Time until which it is good; `null`: until it is deleted.
+    /// Expiry; `null`: valid until deleted.
     pub expires_unix_s: Option<u64>,
     /// Sent as `Authorization: Bearer TOKEN`. It is not shown again.
     pub token: String,

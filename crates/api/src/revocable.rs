@@ -1,4 +1,4 @@
-//! Answers that end with the token that they were given for.
+//! Answers that end with their token.
 //!
 //! Promises: a stream whose token was deleted, or has expired, sends nothing from its next event on.
 

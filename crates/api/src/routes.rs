@@ -75,7 +75,7 @@ refusals!(JsonRejection, PathRejection, QueryRejection);
 
 type Reply<T> = Result<Json<T>, ApiError>;
 
-/// Waits for a changing request and leaves its line in the audit log.
+/// Waits for a changing request and writes its entry to the audit log.
 async fn audited<T>(
     management: &Shared,
     peer: Peer,
@@ -168,7 +168,7 @@ async fn unretire_disk(State(m): State<Shared>, peer: Peer, Name(id): Name<DiskI
     audited(&m, peer, "disk retire --undo", &id.to_string(), m.unretire_disk(id)).await
 }
 
-/// Adds a disk that holds nothing, and moves everything off the old one, which then leaves the pool.
+/// Adds an empty disk, and moves all data off the old one, which then leaves the pool.
 #[utoipa::path(post, path = "/disks/{id}/replace", params(("id" = String, Path)), request_body = AddDisk, responses((status = OK, description = "The new disk, and the job that moves everything to it", body = Replaced)))]
 async fn replace_disk(
     State(m): State<Shared>,
@@ -180,7 +180,7 @@ async fn replace_disk(
     audited(&m, peer, "disk replace", &target, m.replace_disk(id, body, by)).await
 }
 
-/// Switches the LED of the disk's slot, and tells how to find the disk.
+/// Switches the LED of the disk's slot, and says how to find the disk.
 #[utoipa::path(post, path = "/disks/{id}/locate", params(("id" = String, Path)), request_body = LocateDisk, responses((status = OK, description = "How to find the disk", body = LocatedDisk)))]
 async fn locate_disk(
     State(m): State<Shared>,
@@ -350,7 +350,7 @@ async fn quotas(State(m): State<Shared>, Name(name): Name<String>) -> Reply<Quot
     m.quotas(name, None).await.map(Json)
 }
 
-/// Turns quotas on or off, and sets the bounds of users who have none of their own.
+/// Turns quotas on or off, and sets the bounds of users without their own.
 #[utoipa::path(patch, path = "/volumes/{name}/quotas", params(("name" = String, Path)), request_body = SetQuotas, responses((status = OK, description = "Done")))]
 async fn set_quotas(
     State(m): State<Shared>,
@@ -361,7 +361,7 @@ async fn set_quotas(
     audited(&m, peer, "quota settings", &name, m.set_quotas(name.clone(), body)).await
 }
 
-/// Shows one user's quota; a user who has no own one has the volume's defaults.
+/// Shows one user's quota; a user without one has the volume's defaults.
 #[utoipa::path(get, path = "/volumes/{name}/quotas/{user}", params(("name" = String, Path), ("user" = String, Path)), responses((status = OK, description = "The user's use and bounds", body = QuotaView)))]
 async fn quota(State(m): State<Shared>, Name((name, user)): Name<(String, String)>) -> Reply<QuotaView> {
     let report = m.quotas(name, Some(user)).await?;
@@ -369,7 +369,7 @@ async fn quota(State(m): State<Shared>, Name((name, user)): Name<(String, String
     found.map(Json).ok_or_else(|| ApiError::new(ErrorKind::Internal, "the volume answered no quota"))
 }
 
-/// Gives a user bounds of its own.
+/// Sets a user's own bounds.
 #[utoipa::path(put, path = "/volumes/{name}/quotas/{user}", params(("name" = String, Path), ("user" = String, Path)), request_body = QuotaBounds, responses((status = OK, description = "Done")))]
 async fn set_quota(
     State(m): State<Shared>,
@@ -502,7 +502,7 @@ async fn rdma_trace(State(m): State<Shared>, Name(id): Name<u64>) -> Reply<RdmaT
 #[serde(deny_unknown_fields)]
 struct FilesAfter {
     after: Option<u64>,
-    /// `true`: opens of one server alone. Middleware reads it, which may have handed the request on.
+    /// `true`: opens of one server only. For middleware, which may have forwarded the request.
     #[serde(rename = "local")]
     _local: Option<bool>,
 }

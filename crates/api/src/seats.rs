@@ -1,10 +1,9 @@
 //! The choice of connections that a listener of the API serves.
 //!
-//! Promises: at most [`CONNECTIONS_MAX`] at a time. A connection is proven while its last answer was
-//! one that its token was allowed; of one token at most [`PROVEN_OF_ONE_MAX`] are proven, those it used
-//! last. Unproven ones make way for newcomers, those of the host with most of them first, and so does
-//! an idle proven one if all are proven. So connections that say nothing, refused ones, and one token's
-//! connections keep nobody out.
+//! Promises: at most [`CONNECTIONS_MAX`] at a time. A connection is proven while its token allowed its
+//! last request; of one token at most [`PROVEN_OF_ONE_MAX`] are proven, those used last. Newcomers
+//! replace unproven ones, first those of the host with most of them, and an idle proven one if all are
+//! proven. So silent connections, refused ones, and one token's connections keep nobody out.
 
 use records::api_tokens::TokenHash;
 use std::collections::HashMap;
@@ -154,7 +153,7 @@ impl Seat {
         }
     }
 
-    /// Marks the connection for good as one of those that seats are meant for.
+    /// Marks the connection for good as authenticated: seats are for these.
     pub fn prove(&self) {
         self.seats.table().admission.prove(self.id);
     }
@@ -170,13 +169,13 @@ impl Seat {
         self.seats.table().unprove(self.id);
     }
 
-    /// Begins a request on the connection, which lasts until its answer has left.
+    /// Begins a request on the connection, which lasts until its answer is sent.
     pub(crate) fn begin(self: &Arc<Self>) -> AtWork {
         self.seats.table().work.insert(self.id, Work { leaving: None });
         AtWork(self.clone())
     }
 
-    /// Tells whether the client does not take its answer.
+    /// Returns whether the client does not take its answer.
     pub(crate) fn is_stalled(&self, now: Instant) -> bool {
         let table = self.seats.table();
         let leaving = table.work.get(&self.id).and_then(|work| work.leaving);
@@ -228,7 +227,7 @@ mod tests {
         Some(TokenHash::of(&number.to_le_bytes()))
     }
 
-    /// All seats, each proven by a token of its own.
+    /// Fills all seats, each proven by its own token.
     fn filled(seats: &Arc<Seats>) -> Vec<Arc<Seat>> {
         let proven = |number| {
             let seat = Arc::new(seats.take(peer(1)).unwrap());

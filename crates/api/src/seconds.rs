@@ -48,8 +48,8 @@ pub struct ServerActivity {
     /// Totals and load of the second.
     #[serde(flatten)]
     pub second: LastSecond,
-    /// `null`: nobody had asked in the second before, so that it was not counted; or an earlier release
-    /// does not report it.
+    /// Activity of the second. `null`: no request in the second before, so that it was not counted; or a
+    /// server of an earlier release.
     #[serde(default)]
     pub activity: Option<Activity>,
 }
@@ -57,7 +57,7 @@ pub struct ServerActivity {
 /// Counters of the last second of all servers of the cluster that answered.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct ClusterSecond {
-    /// Sums of the totals at both ends; no machine, which is one server's.
+    /// Sums of the totals at both ends, without machines.
     #[serde(flatten)]
     pub total: LastSecond,
     /// Empty: this is a single server, or the request asked for one server's own.
@@ -76,9 +76,9 @@ pub struct ServerSecond {
 }
 
 impl LastSecond {
-    /// Returns the totals from which to compute rates until `after`: the end of the second seen last, so
-    /// that nothing is left out if one was missed. If that is this very second, or one before a restart of
-    /// the server: the second's own begin.
+    /// Returns the totals from which to compute rates until `after`: the end of the last second seen, so
+    /// that a missed second is included. If that is this same second, or one before a restart of the
+    /// server: the second's own begin.
     pub fn since(&self, seen: Option<&Performance>) -> Performance {
         let seen = seen.filter(|seen| seen.uptime_us < self.after.uptime_us);
         seen.copied().unwrap_or(self.before)
@@ -110,7 +110,7 @@ impl Seconds {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).machine = Some(machine);
     }
 
-    /// Tells whether somebody asks for activity.
+    /// Returns whether a recent request wants activity.
     pub fn is_activity_wanted(&self, now: Instant) -> bool {
         let asked = self.0.lock().unwrap_or_else(PoisonError::into_inner).asked;
         asked.is_some_and(|at| now.saturating_duration_since(at) < WANTED_FOR)
@@ -121,8 +121,8 @@ impl Seconds {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).activity = Some((now, activity));
     }
 
-    /// Returns the last second with its activity, which is counted from now on for a while. `None`: as of
-    /// [`Self::last`].
+    /// Returns the last second with its activity, and has it counted for a while from now on. `None`: as
+    /// for [`Self::last`].
     pub fn last_activity(&self, now: Instant) -> Option<ServerActivity> {
         let second = self.last(now)?;
         let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,7 +131,7 @@ impl Seconds {
         Some(ServerActivity { second, activity: fresh.map(|(_, activity)| activity.clone()) })
     }
 
-    /// Returns the last second. `None`: there are not two readings, or they are outdated.
+    /// Returns the last second. `None`: fewer than two readings, or outdated ones.
     pub fn last(&self, now: Instant) -> Option<LastSecond> {
         let noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, after) = noted.after?;

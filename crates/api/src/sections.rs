@@ -29,9 +29,9 @@ pub struct ApiSection {
 pub struct HealthSection {
     /// URL of the webhook; empty: none.
     pub webhook: String,
-    /// Authorities for the webhook, in PEM form; empty: those of the system.
+    /// Authorities for the webhook, in PEM form; empty: the system's.
     pub webhook_ca_file: PathBuf,
-    /// HOST or HOST:PORT of the SMTP server; empty: no mail is sent.
+    /// HOST or HOST:PORT of the SMTP server; empty: no mail.
     pub mail_server: String,
     /// Protection of mails and of the login.
     pub mail_protection: Protection,
@@ -43,7 +43,7 @@ pub struct HealthSection {
     pub mail_user: String,
     /// File with the password of the login.
     pub mail_password_file: PathBuf,
-    /// Authorities for the SMTP server, in PEM form; empty: those of the system.
+    /// Authorities for the SMTP server, in PEM form; empty: the system's.
     pub mail_ca_file: PathBuf,
 }
 

@@ -3,7 +3,7 @@
 //! Owns connections and authentication. Promises: at most [`crate::seats::CONNECTIONS_MAX`] connections
 //! a listener, each with bounded headers, body and time (I7); everything under `/api/` needs the token,
 //! and over TLS everything but `/healthz` and the dashboard's files; refusals are in the audit log, in
-//! bounded numbers. Never listens: it is given sockets.
+//! bounded numbers. Never listens: it gets open sockets.
 
 use crate::access::Pages;
 use crate::caller::Caller;
@@ -55,7 +55,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(300);
 enum Open {
     /// Everything that is not under `/api/`.
     AllButApi,
-    /// Health, and the dashboard's files, which hold nothing of this server.
+    /// Health, and the dashboard's files, which reveal nothing about this server.
     HealthAndPages,
 }
 
@@ -144,7 +144,8 @@ async fn accept(listener: TcpListener, app: Router, tls: Option<TlsAcceptor>, re
     }
 }
 
-/// A TLS handshake. One that is dropped before its end made room for another connection, which the audit log counts.
+/// A TLS handshake. If it is dropped before its end, its connection was evicted, and the audit log
+/// counts that.
 struct Handshake<'a> {
     refusals: &'a Refusals,
     peer: SocketAddr,
@@ -327,9 +328,8 @@ async fn authenticate(
     refusal
 }
 
-/// Tells whether a request in the clear over loopback was meant for this machine. A browser that
-/// follows a page's name which was made to lead here (DNS rebinding) sends that name. Without a header
-/// the peer is no browser.
+/// Returns whether an unencrypted request over loopback names this machine. A browser whose page's name
+/// resolves here (DNS rebinding) sends that name. Without a header the peer is no browser.
 fn names_this_machine(host: Option<&HeaderValue>) -> bool {
     let Some(host) = host else { return true };
     let Ok(host) = host.to_str() else { return false };
@@ -353,8 +353,8 @@ async fn bounded_time(request: Request<Body>, next: Next) -> Response {
     }
 }
 
-/// Caches whether the data plane answers. Anybody may ask; one caller at a time asks the data plane,
-/// and once a [`Pulse::LASTS_FOR`].
+/// Caches whether the data plane answers. Anybody may ask; one caller at a time queries the data plane,
+/// and at most once in [`Pulse::LASTS_FOR`].
 #[derive(Clone, Default)]
 struct Pulse(Arc<Mutex<Option<(Instant, bool)>>>);
 

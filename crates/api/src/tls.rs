@@ -1,8 +1,8 @@
 //! TLS of the API, for callers from other machines.
 //!
 //! Owns certificate and key. Promises: refuses a key that anybody on the machine can read; loads
-//! replaced files while the server runs, and keeps the ones before if the new ones do not fit together.
-//! TLS 1.2 and 1.3 only.
+//! replaced files while the server runs, and keeps the old ones if the new ones do not match. TLS 1.2
+//! and 1.3 only.
 
 use crate::pem::{FILE_BYTES_MAX, certificates};
 use crate::regular;

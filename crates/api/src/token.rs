@@ -55,7 +55,7 @@ impl Token {
         Ok(Self(Zeroizing::new(token.to_owned())))
     }
 
-    /// Returns the token's text, as it stands behind `Bearer `.
+    /// Returns the token's text for the header, behind `Bearer `.
     pub fn as_str(&self) -> &str {
         &self.0
     }

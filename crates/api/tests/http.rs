@@ -37,7 +37,7 @@ struct Daemon {
     seconds: Seconds,
     done: Mutex<Vec<String>>,
     audited: Mutex<Vec<(String, String, Outcome)>>,
-    /// Actors of the lines of the audit log.
+    /// Actors of the audit log's entries.
     actors: Mutex<Vec<String>>,
     /// Named tokens that admit.
     tokens: Mutex<Vec<ApiToken>>,
@@ -106,7 +106,7 @@ const FAR_JOB: &str = r#"[{"id":2000001,"kind":"retirement","target":"/dev/b","s
 const POOL: &str = r#"{"id":"01234567-89ab-cdef-0123-456789abcdef","name":"tank","health":"healthy","disks":1,"slab_bytes":1,"size_bytes":9,
     "reserve_bytes":0,"reserve_disks":0,"reserve_is_set":true}"#;
 
-/// A server's part of a rebalance, as that one shows it when it is done.
+/// A server's finished part of a rebalance, as that server shows it.
 const PART: &str = r#"{"id":5,"kind":"rebalance","target":"tank","state":"completed","done_bytes":7,"total_bytes":7,
     "started_unix_s":1,"ended_unix_s":2,"remaining_s":null,"message":"1 moves were planned, of data"}"#;
 
@@ -731,7 +731,7 @@ fn every_server_of_a_cluster_does_its_part_of_a_rebalance_and_one_that_does_not_
     let (end, _) = ended(vec!["here", "silent", "node-2"]);
     let parts = ["state: Failed", "not done by silent", "node-2: 1 moves were planned"];
     assert!(parts.iter().all(|part| end.contains(part)), "{end}");
-    // Another server asks for the part of this one alone.
+    // Another server requests the part of this one alone.
     let server = server_in(vec!["here", "node-2"]);
     let (_, started) = server.ask("POST", "/api/v1/pools/tank/rebalance?local=true", "");
     assert_eq!((&started["job"], server.done().len()), (&5.into(), 1), "{:?}", server.done());
@@ -775,7 +775,7 @@ async fn an_errand_is_carried_out_and_never_handed_on_again() {
             .status,
         200
     );
-    // Another server's dashboard asks for this each second.
+    // Another server's dashboard requests this each second.
     let asked = || errands.carry_out(peer, errand("GET", "/api/v1/perf/second", ""), Caller::of_token_file());
     assert_eq!(asked().await.status, 503);
     for uptime_us in [1, 2] {
@@ -834,8 +834,8 @@ fn garbage_instead_of_http_ends_that_connection_only() {
     assert_eq!(server.ask("GET", "/api/v1/disks", "").0, 200);
 }
 
-/// DNS rebinding: a page in a browser of this machine has its name made to lead here, and asks as if
-/// here were its own server.
+/// DNS rebinding: a page in a browser of this machine has its name resolve to this server, and sends
+/// requests to it as if to its own server.
 #[test]
 fn what_needs_no_token_is_told_to_those_who_meant_this_machine_only() {
     let server = server();

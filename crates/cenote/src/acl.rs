@@ -54,15 +54,15 @@ fn entry(ace: &Ace, name_of: impl Fn(&Sid) -> String) -> Option<AclEntry> {
 pub struct Change {
     /// Owner and DACL only, self-relative.
     pub descriptor: Vec<u8>,
-    /// Accounts, as they were named, whose own entries went and whose inherited ones stay.
+    /// Accounts, in the request's spelling, whose own entries were removed and whose inherited ones stay.
     pub still_inherited: Vec<String>,
 }
 
-/// Makes the change that `request` wants to a descriptor. `parent`: of the directory that it is in, if any.
+/// Applies the change in `request` to a descriptor. `parent`: that of its directory, if any.
 ///
 /// # Errors
-/// `Invalid` for a word that is no access, `NotFound` for a name that `sid_of` does not know or that has no entry, `Conflict` for entries
-/// that come from above, `Corrupt`.
+/// `Invalid` for a word that is no access mask, `NotFound` for a name unknown to `sid_of` or without an
+/// entry, `Conflict` for inherited entries, `Corrupt`.
 pub fn change(
     file: &Described,
     parent: Option<&Described>,
@@ -95,15 +95,16 @@ pub fn change(
         edit::grant(&mut dacl, ace(entry, sid_of(&entry.who)?)?);
     }
     edit::put_in_order(&mut dacl);
-    // Both bits together say that inheritance was computed by the one who writes (MS-DTYP 2.4.6): then what is made below is marked
-    // as inherited.
+    // Both bits together say that the writer computed the inheritance (MS-DTYP 2.4.6): then entries made
+    // below are marked as inherited.
     let control = Control::SELF_RELATIVE
         | Control::DACL_PRESENT
         | Control::DACL_AUTO_INHERITED
         | Control::DACL_AUTO_INHERIT_REQUIRED
         | changed.control & Control::DACL_PROTECTED;
     let owner = request.owner.as_deref().map(sid_of).transpose()?;
-    // A file without a DACL is open to everyone, and with an empty one to nobody: it keeps none as long as nothing is granted.
+    // A file without a DACL is open to everyone, and with an empty one to nobody: it keeps none until
+    // something is granted.
     let dacl = (had_dacl || !dacl.aces.is_empty()).then_some(dacl);
     let changed = SecurityDescriptor { control, owner, group: None, dacl, sacl: None };
     let descriptor = changed.build().map_err(|status| {
@@ -126,7 +127,7 @@ fn ace(entry: &AclEntry, sid: Sid) -> Result<Ace, ApiError> {
     Ok(Ace::new(kind, flags, access_mask(&entry.access).map_err(invalid)?, sid))
 }
 
-/// The fate of the entries that files below have of their own.
+/// Returns the fate of the files' own entries below.
 pub fn own_entries(below: Below) -> OwnEntries {
     match below {
         Below::Follow => OwnEntries::Kept,

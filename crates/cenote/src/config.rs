@@ -66,11 +66,11 @@ pub struct Smb {
     pub rdma_devices: Vec<String>,
     /// SMB Direct in software has a CRC in every frame.
     pub rdma_crc: bool,
-    /// Interfaces or subnets that clients learn of for multichannel; none: all.
+    /// Interfaces or subnets offered to clients for multichannel; none: all.
     pub interfaces: Vec<String>,
     /// Requests that are not signed are refused.
     pub require_signing: bool,
-    /// Further names by which clients reach this server; `*`: any.
+    /// Further names of this server for clients; `*`: any.
     pub names: Vec<String>,
     /// Logons for servers of other names are refused.
     pub refuse_other_names: bool,
@@ -120,9 +120,9 @@ pub struct LimitKeys {
     pub cache_bytes: u64,
     /// Milliseconds in which a disk must answer.
     pub disk_timeout_ms: u64,
-    /// Seconds that a disk may be away before its data is made anew on others.
+    /// Seconds that a disk may be away before its data is rebuilt on others.
     pub repair_delay_s: u64,
-    /// Seconds in which every block is verified once; 0: never.
+    /// Period in seconds in which every block is verified once; 0: never.
     pub scrub_period_s: u64,
     /// Bytes a second that a scrub reads at most.
     #[serde(deserialize_with = "deserialize_size")]
@@ -337,7 +337,7 @@ pub enum ConfigError {
     /// The file at `path` cannot be read.
     #[error("configuration file {path}: {source}")]
     Read { path: String, source: std::io::Error },
-    /// The file is not TOML, or has an unknown key or a wrong type; `line` says where.
+    /// The file is not TOML, or has an unknown key or a wrong type, in `line`.
     #[error("configuration file {path}, {line}: {why}")]
     Parse { path: String, line: String, why: String },
     /// The value of `key` is out of range or contradicts another.
@@ -497,8 +497,8 @@ impl Config {
         }
     }
 
-    /// Takes over the values of a file that was read again which a running server can take up. Answers the keys that are in force now, and those of
-    /// the others that differ.
+    /// Applies the values of a reloaded file that a running server can change. Returns the keys now in
+    /// force, and those of the others that differ.
     pub fn take_up(&mut self, new: &Self) -> TakenUp {
         let before = self.differing(new);
         self.health.clone_from(&new.health);

@@ -32,7 +32,7 @@ use types::{DiskId, NodeId, PoolId, Sid, VolumeId};
 use volume::fs::QuotaLimits;
 use volume::security::OwnEntries;
 
-/// The sender of an answer. Sending never blocks; an error means that nobody waits any more.
+/// The sender of an answer. Sending never blocks; an error means that the caller has stopped waiting.
 pub type Reply<T> = oneshot::Sender<Result<T, CommandError>>;
 
 /// Commands of the control plane to the data plane.
@@ -45,7 +45,7 @@ pub enum Command {
     },
     /// Returns a part of clients' opens: with higher numbers than `after`, at most `most`.
     Opens {
-        /// Number of the last open that the asker has; `None`: from the first.
+        /// Number of the caller's last open; `None`: from the first.
         after: Option<u64>,
         /// Most opens of the answer.
         most: usize,
@@ -73,7 +73,7 @@ pub enum Command {
         /// Sender of the outcome; `NotFound` if there is no such open.
         reply: Reply<()>,
     },
-    /// Takes up changed shares or accounts. Replies when the change is in force for all connected clients.
+    /// Applies changed shares or accounts. Replies when the change is in force for all connected clients.
     DirectoryChanged {
         /// Sender of the outcome.
         reply: Reply<()>,
@@ -89,7 +89,7 @@ pub enum Command {
     Interfaces(Vec<NetworkInterface>),
     /// Takes no new requests, finishes those in flight (within `within`), makes everything durable, and ends the data plane.
     Drain {
-        /// Time after which requests in work are given up.
+        /// Time after which requests in work are abandoned.
         within: Duration,
         /// Sender that reports the end of all work.
         reply: oneshot::Sender<()>,
@@ -105,16 +105,17 @@ pub enum Command {
 /// Commands of the control plane about the cluster.
 #[derive(Debug)]
 pub enum ClusterCommand {
-    /// All other nodes, as they are recorded. Their accounts are exchanged in [`DataPlaneOptions::accounts`], before
+    /// All other nodes on record. Their accounts are exchanged in [`DataPlaneOptions::accounts`], before
     /// [`Command::DirectoryChanged`].
     Peers(Vec<bus::Peer>),
     /// Whether each node lives, as a majority sees it: at first and after each change.
     Nodes(BTreeMap<NodeId, node::NodeLife>),
-    /// Prepares to become a node: refuses changes of disks, pools and volumes from now on; fails during one.
+    /// Prepares to become a node: refuses changes of disks, pools and volumes from now on; fails during
+    /// one.
     ReadyToJoin { reply: Reply<()> },
     /// Stays a single server after all.
     Stay,
-    /// Becomes the first node of a cluster that now holds the records. Replies when others may be let in.
+    /// Becomes the first node of a cluster that now holds the records. Replies when others may be admitted.
     Join { options: Box<ClusterOptions>, reply: Reply<()> },
     /// Reports the connections to other nodes, and the counters of each.
     Bus { reply: oneshot::Sender<Vec<(bus::PeerStatus, space::coordinator::LateReads)>> },
@@ -153,9 +154,10 @@ pub enum DiskCommand {
     Add { pool: PoolId, disk: NewDisk, reply: Reply<DiskId> },
     /// Adds `new` to the disk's pool, and moves the disk's data to others; answers new disk and job's id.
     Replace { disk: DiskId, new: NewDisk, reply: Reply<(DiskId, u64)> },
-    /// Has the disk's slabs moved to others; answers with the id of the job, which ends when the disk has left the pool.
+    /// Moves the disk's slabs to others; answers the id of the job, which ends when the disk has left the
+    /// pool.
     Retire { disk: DiskId, reply: Reply<u64> },
-    /// The disk may be given slabs again.
+    /// Lets the disk get slabs again.
     Unretire { disk: DiskId, reply: Reply<()> },
     /// Acknowledges the errors found on the disk so far.
     Acknowledge { disk: DiskId, reply: Reply<()> },
@@ -182,7 +184,7 @@ pub enum StorageCommand {
         name: String,
         /// Disks of the pool, at least one.
         disks: Vec<NewDisk>,
-        /// Disks' worth of space kept for repair; `None`: by the usual rule.
+        /// Disks' worth of space kept for repair; `None`: the default.
         reserve_disks: Option<u32>,
         /// Sender of the new pool's id.
         reply: Reply<PoolId>,
@@ -249,7 +251,7 @@ pub enum StorageCommand {
         /// Sender of the outcome.
         reply: Reply<()>,
     },
-    /// Gives all slabs of the volume back. Its data is gone.
+    /// Returns all slabs of the volume. Its data is lost.
     DeleteVolume {
         /// Volume to delete.
         volume: VolumeId,
@@ -309,7 +311,7 @@ pub enum FileCommand {
         /// Sender of the outcome.
         reply: Reply<()>,
     },
-    /// Hands a directory's entries down; answers the job's id, if there is a directory at `path`.
+    /// Propagates a directory's entries; answers the job's id, if there is a directory at `path`.
     PropagateAcl {
         /// Volume that has the directory.
         volume: VolumeId,
@@ -317,7 +319,7 @@ pub enum FileCommand {
         path: String,
         /// Fate of the own entries of files below the directory.
         own: OwnEntries,
-        /// Sender of the job's number; `None`: no directory is there.
+        /// Sender of the job's number; `None`: no such directory.
         reply: Reply<Option<u64>>,
     },
     /// The quotas of one user, or of all.
@@ -342,7 +344,7 @@ pub enum FileCommand {
     SetQuota {
         /// Volume on which the limits hold.
         volume: VolumeId,
-        /// User who gets them.
+        /// User to limit.
         user: Sid,
         /// Limits of the user; `None`: the volume's defaults.
         limits: Option<QuotaLimits>,
@@ -374,20 +376,20 @@ impl From<StorageCommand> for Command {
     }
 }
 
-/// A volume that is to be made.
+/// A volume to make.
 #[derive(Debug, Clone)]
 pub struct NewVolume {
     /// Name of the volume, unique among volumes.
     pub name: String,
-    /// Pool that the volume's slabs come from.
+    /// Pool of the volume's slabs.
     pub pool: PoolId,
     /// Number of copies of each chunk.
     pub resiliency: Resiliency,
-    /// Whether slabs are taken at once (fixed) or when first written (thin).
+    /// Whether slabs are allocated immediately (fixed) or at the first write (thin).
     pub provisioning: Provisioning,
     /// Size in bytes, rounded up to whole slabs.
     pub size_bytes: u64,
-    /// Fill level in percent from which health warns; `None`: by the usual rule.
+    /// Fill level in percent from which health warns; `None`: the default.
     pub warn_at_percent: Option<u8>,
 }
 
@@ -419,19 +421,20 @@ pub struct SmbPolicy {
 
 /// Options to start the data plane with.
 pub struct DataPlaneOptions {
-    /// Bound and listening already, so that a taken port is found before any disk is touched.
+    /// Bound and listening already, so that a port in use is found before any disk is touched.
     pub smb_listeners: Vec<TcpListener>,
     /// The same for SMB Direct over iWARP.
     pub rdma_listeners: Vec<TcpListener>,
     /// SMB Direct by RDMA devices.
     pub rdma_devices: RdmaDevices,
-    /// Pools, disks and volumes as they are recorded. A recorded disk that is not found becomes a health issue, not a failed start.
+    /// Recorded pools, disks and volumes. A recorded disk that is not found becomes a health issue, not a
+    /// failed start.
     pub state: State,
     /// `None`: a single server.
     pub cluster: Option<ClusterOptions>,
     /// The nodes that may use the bus, of which a single server has none.
     pub accounts: bus::NodeAccounts,
-    /// Places to look for labelled disks besides the paths recorded in the state.
+    /// Paths to search for labelled disks besides those recorded in the state.
     pub disk_paths: Vec<PathBuf>,
     /// Server GUID (MS-SMB2 2.2.4): stays the same from start to start.
     pub server_guid: [u8; 16],
@@ -465,8 +468,8 @@ pub struct ControlHandle {
     wake: Arc<dyn Fn() + Send + Sync>,
 }
 
-/// A new channel: the handle for the control plane, the queue for the data plane. `wake` makes the data plane look at its
-/// queue; it is called after every command, from any thread, and must not block.
+/// Makes a channel: the handle for the control plane, the queue for the data plane. `wake` makes the
+/// data plane poll its queue; it is called after every command, from any thread, and must not block.
 pub fn channel_with(wake: Arc<dyn Fn() + Send + Sync>) -> (ControlHandle, Receiver<Command>) {
     let (sender, receiver) = channel();
     (ControlHandle { sender, wake }, receiver)
@@ -516,7 +519,7 @@ impl ControlHandle {
     pub async fn drain(&self, within: Duration) {
         let (reply, answer) = oneshot::channel();
         if self.send(Command::Drain { within, reply }) {
-            // An error means that it ended without an answer: there is nothing left to wait for.
+            // An error means that it ended without an answer: there is nothing to wait for.
             let _ = answer.await;
         }
     }

@@ -1,7 +1,8 @@
-//! One running server: its data directory, state, data plane and API, put together and taken down in order.
+//! One running server: starts its data directory, state, data plane and API, and stops them in order.
 //!
-//! Owns the data directory. Promises: nothing of it is touched before its lock is held, so that a second instance is refused;
-//! ports are bound before any disk is opened; a stop finishes acknowledged work, or reports that it failed.
+//! Owns the data directory. Promises: nothing in it is touched before its lock is held, so that a
+//! second instance is refused; ports are bound before any disk is opened; a stop finishes acknowledged
+//! work, or reports that it failed.
 
 use crate::cluster_side::{self, DaemonServer, ServerParts, Shared, cluster_options};
 use crate::config::Config;
@@ -75,7 +76,7 @@ pub enum DaemonError {
     /// The records cannot be opened or read.
     #[error("{0}")]
     State(#[from] records::StateError),
-    /// The operating system refuses `what`.
+    /// The operating system refuses the access to `what`.
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
     /// The files of the cluster cannot be used.
@@ -105,8 +106,9 @@ pub struct DataDirectory {
 }
 
 impl DataDirectory {
-    /// Makes the directory if it is missing, and locks it. From here on this process makes files that no other user can read, and
-    /// those that are there already are closed likewise: sealed hashes of passwords, the audit log and history are in them.
+    /// Makes the directory if it is missing, and locks it. From here on this process makes files that no
+    /// other user can read, and removes others' access to existing ones: sealed hashes of passwords, the
+    /// audit log and history are in them.
     ///
     /// # Errors
     /// `DataDirectory`, or `InUse`.
@@ -143,8 +145,9 @@ impl DataDirectory {
     }
 }
 
-/// Takes from group and others what earlier versions, or a careless copy, let them do with the directory's files. The directory itself may
-/// be looked into, as the API's address is for everybody; nobody else may put files there.
+/// Removes group's and others' access to the directory's files, as left by earlier versions or a
+/// careless copy. The directory itself may be listed, as the API's address is for everybody; nobody
+/// else may add files.
 fn close_to_others(directory: &Path) -> io::Result<()> {
     let tighten = |path: &Path, found: &Metadata, mask: u32| {
         let mode = found.mode() & 0o7777;
@@ -157,8 +160,8 @@ fn close_to_others(directory: &Path) -> io::Result<()> {
     tighten(directory, &std::fs::metadata(directory)?, 0o022)?;
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
-        // Links are not followed: the address is one under systemd. Key and token are refused by their readers if others could read
-        // them, since they may be known by now.
+        // Links are not followed: the address is one under systemd. Key and token are refused by their
+        // readers if others could read them, since they may already have leaked.
         let found = entry.metadata()?;
         let has_own_rule = [ADDRESS_FILE, TOKEN_FILE, KEY_FILE].iter().any(|name| entry.file_name() == *name);
         if found.is_file() && !has_own_rule {
@@ -224,7 +227,7 @@ pub enum Ended {
 /// Time in which the answer to a join has to reach its client, before the API ends.
 const ANSWER_LEAVES: Duration = Duration::from_millis(200);
 
-/// Interval between checks of the interfaces: addresses come and go, and clients rarely ask again.
+/// Interval between checks of the interfaces: addresses change, and clients rarely ask again.
 const INTERFACES_EVERY: Duration = Duration::from_secs(2);
 
 /// Reads the interfaces, in the words in which clients learn of them.
@@ -262,7 +265,7 @@ impl Daemon {
     /// Opens the state, starts the data plane, and loads accounts and shares.
     ///
     /// # Errors
-    /// [`DaemonError`]; nothing is left running.
+    /// [`DaemonError`]; then nothing is running any more.
     pub fn start(
         in_effect: Arc<InEffect>,
         directory: DataDirectory,
@@ -356,14 +359,15 @@ impl Daemon {
     pub async fn stop(self) {
         self.data_plane.control.drain(self.drain).await;
         let thread = self.data_plane.thread;
-        // The caller reports a reason of its own.
+        // The caller reports its own reason.
         let _ = tokio::task::spawn_blocking(move || thread.join()).await;
     }
 
-    /// Serves the API until SIGTERM or SIGINT, then drains. `reload`: if the server was started from a file. `ready` is called once all is served.
+    /// Serves the API until SIGTERM or SIGINT, then drains. `reload`: if the server was started from a
+    /// file. `ready` is called once everything is served.
     ///
     /// # Errors
-    /// Why the data plane ended by itself, or what could not be made durable.
+    /// Why the data plane ended without a stop, or what could not be made durable.
     pub async fn run(self, reload: Option<Reload>, ready: impl FnOnce()) -> Result<Ended, DaemonError> {
         let named = |what: &str| failed_at(Path::new(what));
         let mut stop = StopSignals::listen().map_err(named("SIGTERM"))?;
@@ -420,7 +424,7 @@ impl Daemon {
             }
         };
         tasks.abort_all();
-        // The others learn of the stop when there is nothing left to answer.
+        // The others hear of the stop when no answers are left to send.
         self.server.end_liveness();
         let _ = std::fs::remove_file(&address_file);
         let Ok(Ok(result)) = result else { return Err(faulty()) };
@@ -438,7 +442,7 @@ fn faulty() -> DaemonError {
     )
 }
 
-/// Ends a server that is to start again, unless a signal to stop came during its drain.
+/// Restarts the server, unless a signal to stop came during its drain.
 async fn start_again(mut stop: StopSignals) -> Result<Ended, DaemonError> {
     let start = StopsAtOnce::begin().map_err(failed_at(Path::new("SIGTERM")))?;
     Ok(if stop.have_come().await { Ended::Stopped } else { Ended::Again(start) })
@@ -496,7 +500,7 @@ struct Records {
 }
 
 impl Records {
-    /// While a server of a cluster waits for the others, its API says so.
+    /// Opens the state. While a server of a cluster waits for the others, its API reports that.
     fn open(config: &Config, directory: &DataDirectory, listeners: &Listeners) -> Result<Self, DaemonError> {
         let waiting = Waiting::begin(&listeners.api, directory.path(), leave_address);
         let identity = member::open_identity(directory.path())?;
@@ -511,7 +515,7 @@ impl Records {
         };
         let (state, engine) = member::open_state(identity.as_ref(), &places)?;
         drop(waiting);
-        // A founding that cannot complete was taken back.
+        // The state's opening may have undone a founding that cannot complete.
         let identity = member::open_identity(directory.path())?;
         if let Some(identity) = identity.as_ref().filter(|identity| identity.facts.founder) {
             // Disks of the single server that it was.

@@ -4,7 +4,8 @@ use crate::limits::Limits;
 
 /// For disks, the cluster state, the log, the loop, and the API's listeners with 128 connections each.
 const RESERVED: u64 = 512;
-/// Connections by SMB Direct in software: those that are served, and as many on their way to be established.
+/// Sockets for each connection by SMB Direct in software: one served, and one that is being
+/// established.
 const RDMA_SHARE: u64 = 2;
 
 /// The process's limit of descriptors, raised as far as is allowed.
@@ -14,10 +15,10 @@ pub(crate) fn raised_limit() -> u64 {
     )
 }
 
-/// The limits, with as many connections as there can be descriptors for.
+/// Bounds the number of connections by the descriptors.
 pub(crate) fn bound(limits: Limits, descriptors: u64, has_rdma: bool) -> Limits {
     let shares = 1 + if has_rdma { RDMA_SHARE } else { 0 };
-    // Half of few descriptors is all that can be kept back.
+    // If descriptors are few, reserve only half of them.
     let for_clients = descriptors.saturating_sub(RESERVED).max(descriptors / 2);
     let most = u32::try_from(for_clients / shares).unwrap_or(u32::MAX).max(1);
     if most < limits.connections {

@@ -18,7 +18,7 @@ pub struct Directory {
     /// By lower-cased name.
     users: BTreeMap<String, UserSecret>,
     groups: Vec<Group>,
-    /// Names and kinds of both: clients ask for a thousand at a time.
+    /// Names and kinds of accounts and groups: clients ask for a thousand at a time.
     by_sid: HashMap<Sid, (String, AccountKind)>,
     /// By lower-cased name.
     group_sids: BTreeMap<String, Sid>,
@@ -80,7 +80,7 @@ impl Directory {
         &self.groups
     }
 
-    /// The name of a volume, as it was when accounts or shares changed last.
+    /// Returns the name of a volume, as of the last change of accounts or shares.
     pub fn volume_name(&self, volume: VolumeId) -> Option<&str> {
         self.volumes.get(&volume).map(String::as_str)
     }
@@ -122,7 +122,7 @@ impl Directory {
         self.account_by_sid(self.group_sids.get(&fold(name))?)
     }
 
-    /// The name of an account, a group or a well-known SID; a SID's text if nobody has it.
+    /// Returns the name of an account, a group or a well-known SID; the text of an unknown SID.
     pub fn display_name(&self, sid: &Sid) -> String {
         let well_known =
             || well_known().into_iter().find(|(known, _)| known == sid).map(|(_, name)| name.to_owned());
@@ -170,7 +170,8 @@ impl Directory {
     }
 }
 
-/// S-1-5-21-X-Y-Z-513: the primary group that Windows gives every account, named `None` on a server of its own.
+/// S-1-5-21-X-Y-Z-513: the primary group that Windows gives every account, named `None` on a standalone
+/// server.
 const DOMAIN_USERS: u32 = 513;
 
 fn entry(sid: &Sid, name: &str, kind: AccountKind) -> AccountEntry {
@@ -205,13 +206,13 @@ impl SharedDirectory {
         Self(Arc::new(RwLock::new(Arc::new(directory))), Arc::default())
     }
 
-    /// Returns the version in force; it stays as it is while it is held.
+    /// Returns the version in force, which does not change while it is held.
     pub fn current(&self) -> Arc<Directory> {
         // A writer only stores a pointer: a poisoned lock still guards a whole version.
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether it is as recorded, as far as other servers of the cluster told.
+    /// Returns whether the directory matches the records, by other servers' notifications.
     pub fn freshness(&self) -> &Freshness {
         &self.1
     }

@@ -11,7 +11,8 @@ use std::process::ExitCode;
 
 /// Runs the command of the command line, and prints errors.
 ///
-/// `on_loop` puts each opened disk on the data plane's event loop: [`node::on_loop`], or a test's function that puts faults between.
+/// `on_loop` puts each opened disk on the data plane's event loop: [`node::on_loop`], or a test's
+/// function that injects faults.
 pub fn main(on_loop: node::OnLoop) -> ExitCode {
     let priority = if service_manager::logs_to_journal() { "<3>" } else { "" };
     cli::main(priority, |command, global| run(command, global, on_loop))
@@ -79,8 +80,8 @@ fn config(command: args::Config, global: &Global) -> Result<(), Failure> {
     }
 }
 
-/// The data directory that a quickstart uses if none is given. One of another user's that lies in the current folder is refused: its
-/// owner would own the server.
+/// Returns the data directory of a quickstart without an argument. Refuses another user's in the
+/// current folder: its owner would own the server.
 fn quickstart_directory(global: &Global) -> Result<PathBuf, Failure> {
     match (&global.access.data, std::env::var_os("CENOTE_DATA")) {
         (None, None) => near_directory(),

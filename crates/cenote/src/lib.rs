@@ -1,6 +1,6 @@
 //! The daemon's parts: control plane, data plane, the channel between them, and the program's own commands.
 //!
-//! Promises: every layer below is put together here and nowhere else. Never holds logic of storage or protocol.
+//! Promises: no other place combines the layers below. Never holds logic of storage or protocol.
 
 #![forbid(unsafe_code)]
 

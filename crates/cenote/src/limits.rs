@@ -17,11 +17,11 @@ pub struct Limits {
     pub bytes_in_flight: u64,
     /// RAM for cached reads, buffered writes (D14) and metadata, over all volumes.
     pub cache_bytes: u64,
-    /// Timeout of a disk's operation, after which the disk is taken out.
+    /// Timeout of a disk's operation, after which the disk is removed from service.
     pub disk_timeout: Duration,
     /// A disk that stays away longer has its slabs rebuilt onto others.
     pub repair_delay: Duration,
-    /// Every block is verified once in it; zero: never.
+    /// Period in which every block is verified once; zero: never.
     pub scrub_period: Duration,
     /// Bytes a second that a scrub reads at most.
     pub scrub_rate: u64,
@@ -44,7 +44,8 @@ impl Default for Limits {
             repair_delay: Duration::from_secs(30 * 60),
             scrub_period: Duration::from_secs(14 * 24 * 3600),
             scrub_rate: 32 << 20,
-            // As long as a client on the same machine or a fast network takes to ask again: to sleep and be woken costs as much.
+            // The time in which a client on the same machine or a fast network sends its next request:
+            // sleeping and waking cost as much.
             busy_poll: Duration::from_micros(30),
         }
     }

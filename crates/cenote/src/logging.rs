@@ -1,6 +1,6 @@
 //! The log, on standard error.
 //!
-//! Owns its level, which may change while the program runs.
+//! Owns its level, which can change while the program runs.
 
 use crate::service_manager::{self, JournalLines};
 use std::io::IsTerminal;
@@ -12,7 +12,7 @@ const VARIABLE: &str = "CENOTE_LOG";
 
 type SetFilter = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
 
-/// Sets the log's filter. The program has one log, which is there from its first lines on.
+/// Sets the log's filter. The program has one log, which exists from its first messages on.
 static SET_FILTER: OnceLock<SetFilter> = OnceLock::new();
 
 /// Begins the log.

@@ -1,6 +1,6 @@
-//! Lines of the SMB server on logons, on their way to the audit log.
+//! The SMB server's entries on logons for the audit log.
 //!
-//! Promises: the data plane never waits for the log's disk; lines for which the disk is too slow are
+//! Promises: the data plane never waits for the log's disk; entries beyond the disk's speed are
 //! dropped, and counted in the daemon's log.
 
 use api::audit::{AuditEvent, AuditLog, Outcome};
@@ -10,17 +10,17 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// Lines on their way: the SMB server makes fewer in a minute.
+/// Limit of queued entries: the SMB server makes fewer in a minute.
 const LINES_MAX: usize = 256;
 
 /// The data plane's end of the way.
 pub struct LogonLines(SyncSender<LogonLine>);
 
 impl LogonLines {
-    /// A way to `audit`, which ends with it.
+    /// Makes a channel to `audit`, which ends with it.
     ///
     /// # Errors
-    /// The thread does not start.
+    /// The thread cannot start.
     pub fn to(audit: Arc<AuditLog>) -> io::Result<Self> {
         let (sender, lines) = sync_channel(LINES_MAX);
         std::thread::Builder::new().name("cenote-audit".into()).spawn(move || write(&audit, &lines))?;
@@ -32,7 +32,7 @@ impl LogonLines {
         Self(sync_channel(0).0)
     }
 
-    /// Hands lines on; those that do not fit are lost, and counted in the log.
+    /// Passes entries on; those that do not fit are lost, and counted in the log.
     pub fn send(&self, lines: Vec<LogonLine>) {
         let lost = lines.into_iter().filter_map(|line| self.0.try_send(line).err()).count();
         if lost > 0 {

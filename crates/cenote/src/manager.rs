@@ -1,7 +1,7 @@
-//! Carries out requests of the API: accounts and shares in the cluster state, all else in the data plane.
+//! Executes requests of the API: accounts and shares in the cluster state, all else in the data plane.
 //!
-//! Promises: a change of accounts or shares is durable before it is answered, and in the data plane's directory; changes happen
-//! one at a time. Never touches disks.
+//! Promises: a change of accounts or shares is durable before it is answered, and in the data plane's
+//! directory; changes happen one at a time. Never touches disks.
 
 mod account_book;
 mod devices;
@@ -208,7 +208,7 @@ impl Manager {
         }
     }
 
-    /// Finds the SID of an account, by its name or as it is written.
+    /// Finds the SID of an account, by its name or by the SID's text.
     fn account(&self, name: &str) -> Result<Sid, ApiError> {
         let nobody = || refused(AccountError::NoAccount(name.to_owned()));
         self.accounts.directory.current().sid_of(name).ok_or_else(nobody)
@@ -354,7 +354,7 @@ impl Management for Manager {
             let pool = self.pool_named(Some(&name)).await?;
             let _importing = self.moving.lock().await;
             self.call(|reply| StorageCommand::ExportPool { pool, reply }).await?;
-            // Publishes that the pool's shares are gone.
+            // Publishes the removal of the pool's shares.
             self.change(|_| Ok(())).await
         })
     }
@@ -487,7 +487,7 @@ impl Management for Manager {
                 self.call(|reply| FileCommand::MakeDirectory { volume, path, reply }).await?;
             }
             self.change(move |book| {
-                // As in Windows: Administrators may do everything, others what they are given.
+                // As in Windows: Administrators get full access, others only what is granted.
                 let access = book
                     .grants(&request.options)?
                     .unwrap_or_else(|| vec![(Sid::administrators(), ShareAccess::Full)]);
@@ -637,7 +637,7 @@ impl Management for Manager {
     fn rdma(&self) -> Answer<'_, Rdma> {
         Box::pin(async move {
             let state = self.look().await?.rdma;
-            // Opening devices asks their drivers.
+            // Opening devices queries their drivers.
             let described = tokio::task::spawn_blocking(move || crate::rdma_host::describe(state)).await;
             described.map_err(|_| ApiError::new(ErrorKind::Internal, "the reading was interrupted"))
         })

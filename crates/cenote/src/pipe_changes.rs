@@ -1,7 +1,7 @@
 //! Administrators' changes through named pipes (NetShareAdd and its kind), and their answers.
 //!
-//! Promises: a change goes the way of the API's, with its line in the audit log, and is answered once;
-//! a client's input is checked there like any from outside. Never takes two at once.
+//! Promises: a change takes the same path as the API's, with its entry in the audit log, and is
+//! answered once; a client's input is checked there like any from outside. Never takes two at once.
 
 use crate::manager::Manager;
 use api::audit::Outcome;
@@ -19,7 +19,7 @@ const ACCESS_BASED_ENUMERATION: u32 = 0x0800;
 const ENCRYPT_DATA: u32 = 0x8000;
 const CACHING_MASK: u32 = 0x30;
 
-/// Carries out changes, one after the other, for as long as the data plane sends some.
+/// Executes changes, one after the other, until the data plane stops sending.
 pub async fn carry_out(mut changes: Receiver<PipeChange>, manager: Arc<Manager>) {
     while let Some(PipeChange { pipe, user, peer, change }) = changes.recv().await {
         let source = peer.map_or_else(|| "a client that has gone".to_owned(), |peer| peer.to_string());
@@ -77,7 +77,7 @@ async fn answer(manager: &Manager, change: RpcChange) -> Result<RpcDone, ApiErro
         RpcChange::CloseSessions { sessions } => {
             for session in sessions {
                 match manager.close_session(session).await {
-                    // The session has ended by itself.
+                    // The session has already ended.
                     Err(error) if error.kind == ErrorKind::NotFound => {}
                     done => done?,
                 }

@@ -1,7 +1,8 @@
 //! `cenote quickstart`: a whole server in one directory, for a first look.
 //!
-//! Owns the defaults of a first start. Promises: what a start finds it keeps; a password is shown only when it was generated
-//! here; nothing outside the data directory is written. Never listens beyond loopback unless told to.
+//! Owns the defaults of a first start. Promises: existing data is kept; a password is shown only if it
+//! was generated here; nothing outside the data directory is written. Never listens beyond loopback
+//! unless told to.
 
 use crate::config::Config;
 use crate::control::{CommandError, DataPlane, DataPlaneOptions};
@@ -27,7 +28,7 @@ const VOLUME: &str = "demo";
 const SHARE: &str = "demo";
 const ADMINISTRATORS: &str = "Administrators";
 
-/// The ports tried if none is given, in order.
+/// The ports to try without an argument, in order.
 const SMB_PORTS: [u16; 2] = [445, 4455];
 
 /// Runs the trial server until it is stopped.
@@ -117,7 +118,7 @@ fn smb_listener(options: &Quickstart) -> Result<(TcpListener, SocketAddr), Daemo
     Err(last.unwrap_or_else(|| DaemonError::Setup("no port to listen on".into())))
 }
 
-/// IANA's smbdirect: the port on which clients look for iWARP.
+/// IANA's smbdirect: the port that clients try for iWARP.
 const RDMA_PORT: u16 = 5445;
 
 /// Lists volumes out of clients' reach although the server is up.
@@ -220,7 +221,7 @@ fn check_sizes(options: &Quickstart) -> Result<(), DaemonError> {
     )))
 }
 
-/// The state is missing, but disks may be there: their contents are not made anew.
+/// The state is missing, but disks may exist: their contents are kept.
 async fn import(daemon: &Daemon, disks: &Path) -> Result<(), DaemonError> {
     let search = vec![disks.display().to_string()];
     let request = ImportPool { search, confirm: Some(POOL.into()), ..ImportPool::default() };
@@ -273,8 +274,7 @@ async fn furnish_user(daemon: &Daemon, options: &Quickstart) -> Result<Password,
     Ok(generated.map_or(Password::Given, Password::Generated))
 }
 
-/// The exact lines to connect with.
-/// The page of a server, and the link that logs in: it has the token, which is for no log.
+/// Makes the link to a server's page that logs in: it contains the token, so it must not be logged.
 pub(crate) fn dashboard_link(http: SocketAddr, data: &Path) -> String {
     let token =
         std::io::stdout().is_terminal().then(|| std::fs::read_to_string(data.join(api::TOKEN_FILE)).ok());

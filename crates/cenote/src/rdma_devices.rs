@@ -1,6 +1,6 @@
-//! The addresses on which RDMA devices serve SMB Direct, as the configuration wishes and the machine allows.
+//! The addresses of SMB Direct on RDMA devices, by the configuration and the machine's devices.
 //!
-//! Looks once, when the server starts. Logs what is missing, with the reason; a start never fails by it.
+//! Searches once, when the server starts. Logs missing parts, with the reason; never fails a start.
 
 use rdma::ibverbs::{Listening, try_listen};
 use rdma::{Device, Transport};
@@ -23,8 +23,8 @@ pub struct RdmaDevices {
 }
 
 impl RdmaDevices {
-    /// `wanted`: `smb.rdma_devices`; `smb`: the addresses of SMB over TCP, which "auto" follows, so that SMB Direct is served nowhere
-    /// where SMB is not.
+    /// Finds the addresses. `wanted`: `smb.rdma_devices`; `smb`: the addresses of SMB over TCP, which
+    /// "auto" follows, so that SMB Direct is only served beside SMB.
     pub fn find(wanted: &[String], smb: &[SocketAddr]) -> Self {
         let mut found = Self::default();
         for one in wanted {
@@ -67,7 +67,7 @@ impl RdmaDevices {
     }
 }
 
-/// The addresses of devices at which SMB is served over TCP, with the ports on which clients look for SMB Direct.
+/// Returns the devices' addresses with SMB over TCP, with the ports that clients try for SMB Direct.
 fn candidates(devices: &[Device], smb: &[SocketAddr]) -> Vec<SocketAddr> {
     let mut candidates = Vec::new();
     for device in devices {

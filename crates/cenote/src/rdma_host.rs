@@ -1,6 +1,7 @@
-//! The RDMA of this machine: its interfaces, the kernel's devices, and why one does not serve SMB Direct.
+//! The RDMA of this machine: its interfaces, the kernel's devices, and each one's reason not to serve
+//! SMB Direct.
 //!
-//! Only reads /sys and the list of addresses, and asks libibverbs for its devices.
+//! Only reads /sys and the list of addresses, and queries libibverbs for its devices.
 
 use crate::rdma_devices::transport_name;
 use api::model::{Rdma, RdmaDevice, RdmaInterface, RdmaListener, RdmaState};
@@ -36,7 +37,8 @@ pub fn describe(state: RdmaState) -> Rdma {
     Rdma { interfaces: interfaces.collect(), devices, no_devices, state }
 }
 
-/// Merges the kernel's devices and libibverbs' into one list, and returns why there are none of the latter.
+/// Merges the kernel's devices and libibverbs' into one list. Also returns why there are none of the
+/// latter.
 fn devices(
     kernel: &Path,
     usable: Result<Vec<Device>, String>,
@@ -115,7 +117,7 @@ pub(crate) fn interface(
         String::new()
     };
     let speed = std::fs::read_to_string(network.join(&name).join("speed")).ok();
-    // The kernel says -1 if a link has no speed.
+    // The kernel reports -1 for a link without a speed.
     let speed_bits_s = speed
         .and_then(|text| text.trim().parse::<u64>().ok())
         .map(|megabits| megabits.saturating_mul(1_000_000));
@@ -145,7 +147,7 @@ pub(crate) fn device(path: &Path) -> RdmaDevice {
         .ok()
         .and_then(|mut entries| entries.next()?.ok())
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        // Software devices are below no other; the kernel knows whose address the first one of the port is.
+        // Software devices have no parent; the kernel knows the owner of the port's first address.
         .or_else(|| Some(read("ports/1/gid_attrs/ndevs/0")).filter(|name| !name.is_empty()));
     RdmaDevice {
         node: None,

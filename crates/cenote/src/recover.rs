@@ -1,10 +1,10 @@
-//! `cenote cluster recover`: a server whose cluster has lost its majority for good continues alone.
+//! `cenote cluster recover`: a server whose cluster has permanently lost its majority continues alone.
 //!
 //! Promises: nothing happens before the administrator knows the losses and typed the cluster's name.
-//! The server's own member keeps all its records, in data made anew from them ([`rescue`]; the old ones
-//! are put aside), and every other server is out of the cluster, so that none of them can come back
-//! with another history. Their disks stay in the pool, and may come back. It can be interrupted
-//! anywhere and run again: until it has completed the server does not start, and says why.
+//! The server's own member keeps all its records, in data made anew from them ([`rescue`]; the old data
+//! is moved away), and every other server is removed from the cluster, so that none can return with
+//! another history. Their disks stay in the pool, and may return. Recovery can be interrupted anywhere
+//! and run again: until it has completed the server does not start, and reports why.
 
 use crate::daemon::{DaemonError, DataDirectory};
 use etcd::EtcdState;
@@ -18,10 +18,11 @@ use records::recovery::{self, Recovery};
 use records::{State, api_tokens, nodes};
 use std::path::Path;
 
-/// `program`: of etcd, if it is not in PATH. `confirmed` is asked once, with the losses and the name to type.
+/// Recovers. `program`: of etcd, if it is not in PATH. `confirmed` is called once, with the losses and
+/// the name to type.
 ///
 /// # Errors
-/// Why nothing was done; or what is left to do.
+/// Why nothing was done; or the remaining steps.
 pub fn recover(
     data: &Path,
     program: Option<&Path>,
@@ -64,7 +65,7 @@ pub fn recover(
         ..facts
     };
     identity.remember(facts.clone())?;
-    // Part of what others had is given up: this member counts on from its own records.
+    // Part of the others' records is lost: this member counts on from its own records.
     forget_seen(&identity)?;
     let records = make_member_anew(&identity, &options).map_err(|error| {
         setup(format!(
@@ -112,7 +113,7 @@ fn make_member_anew(identity: &Identity, options: &EtcdProcessOptions) -> Result
     Ok(count)
 }
 
-/// Tells people what was done, and the next steps.
+/// Reports the work done, and the next steps.
 fn told(facts: &Facts, (records, tokens): (usize, usize), others: &[String], unopened: &[String]) -> String {
     let out = if others.is_empty() { "no others".to_owned() } else { others.join(", ") };
     let waiting = if unopened.is_empty() {

@@ -1,7 +1,8 @@
-//! The configuration in effect, and the file that it is read from again: `systemctl reload`, or SIGHUP.
+//! The configuration in effect, and the file to reload it from: `systemctl reload`, or SIGHUP.
 //!
-//! Promises: a file that cannot be used changes nothing, and the log says why; names changed keys that need a
-//! restart. Reads the API's certificate again as well. Reads once a second at most, at any number of signals.
+//! Promises: an invalid file changes nothing, and the log has the reason; names changed keys that need
+//! a restart. Reloads the API's certificate as well. Reads at most once a second, at any number of
+//! signals.
 
 use crate::config::{Config, ConfigError, TakenUp};
 use crate::logging;
@@ -32,7 +33,7 @@ impl InEffect {
         Arc::new(Self { config: RwLock::new(config), receivers })
     }
 
-    /// Looks something up.
+    /// Reads from the configuration in effect.
     pub fn get<T>(&self, look: impl FnOnce(&Config) -> T) -> T {
         look(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -80,15 +81,15 @@ pub struct Reload {
 }
 
 impl Reload {
-    /// Listens for the signal, which ends no server from here on. Within a runtime.
+    /// Listens for the signal, which from now on no longer ends the process. Within a runtime.
     ///
     /// # Errors
-    /// If the signal cannot be listened for.
+    /// If it cannot listen for the signal.
     pub fn of(file: &Path) -> io::Result<Self> {
         Ok(Self { file: file.to_owned(), hangup: signal(SignalKind::hangup())? })
     }
 
-    /// Reads the file again at each signal, until the task is dropped. `None`: there is no file.
+    /// Reads the file again at each signal, until the task is dropped. `None`: no file.
     pub(crate) async fn follow(
         reload: Option<Self>,
         in_effect: Arc<InEffect>,

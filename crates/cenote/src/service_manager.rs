@@ -1,7 +1,8 @@
-//! Talks with systemd, if it runs the server: watchdog, start timeout, credentials, run-time directory, log.
+//! Talks with systemd, if it runs the server: watchdog, start timeout, credentials, run-time directory,
+//! log.
 //!
-//! Promises: feeds the watchdog, and asks for time to start, only while the data plane's loop turns. If
-//! no service manager runs the server, nothing here does anything.
+//! Promises: feeds the watchdog, and extends the start timeout, only while the data plane's loop turns.
+//! Without a service manager, nothing here does anything.
 
 use crate::control::ControlHandle;
 use api::ADDRESS_FILE;
@@ -34,7 +35,7 @@ pub fn tell(state: NotifyState) {
     tell_all(&[state]);
 }
 
-/// Sends the service manager several messages at once.
+/// Sends the service manager several messages together.
 pub fn tell_all(states: &[NotifyState]) {
     let _ = sd_notify::notify(states);
 }
@@ -56,7 +57,7 @@ impl Watch {
     }
 }
 
-/// Feeds the service manager's watchdog as long as the loop turns. Ends at once if there is no watchdog.
+/// Feeds the service manager's watchdog while the loop turns. Ends immediately if there is no watchdog.
 pub async fn feed_watchdog(pulse: Pulse, control: ControlHandle) {
     let Some(limit) = sd_notify::watchdog_enabled() else { return };
     let mut watch = Watch::new(pulse);
@@ -77,10 +78,10 @@ pub struct StopSignals {
 }
 
 impl StopSignals {
-    /// Listens for the signals, which end no process by themselves from here on. Within a runtime.
+    /// Listens for the signals, which from now on no longer end the process. Within a runtime.
     ///
     /// # Errors
-    /// If they cannot be listened for.
+    /// If it cannot listen for them.
     pub fn listen() -> io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
@@ -93,7 +94,7 @@ impl StopSignals {
         }
     }
 
-    /// Whether one has come that nobody waited for.
+    /// Returns whether a signal has arrived before it was awaited.
     pub async fn have_come(&mut self) -> bool {
         tokio::select! {
             biased;
@@ -115,7 +116,7 @@ impl StopsAtOnce {
     pub fn begin() -> io::Result<Self> {
         let (end, ended) = tokio::sync::oneshot::channel();
         let (listens, begun) = channel();
-        // A runtime of its own: the one of the server that starts is not driven meanwhile.
+        // A separate runtime: the starting server's is not driven meanwhile.
         let thread = std::thread::Builder::new().name("cenote-stop".into());
         thread.spawn(move || match Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(stop_at_signal(&listens, ended)),
@@ -140,7 +141,7 @@ async fn stop_at_signal(listens: &Sender<io::Result<()>>, ended: tokio::sync::on
     std::process::exit(0);
 }
 
-/// Asks for more time while journals are replayed, as long as the loop turns; ends when it is dropped.
+/// Extends the start timeout while journals are replayed and the loop turns; ends when it is dropped.
 pub struct LongStart {
     _end: Sender<()>,
 }
@@ -172,7 +173,7 @@ pub fn credential(name: &str) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// The directory that lives as long as the service (`RuntimeDirectory=`).
+/// Returns the directory that exists while the service runs (`RuntimeDirectory=`).
 pub fn run_time_directory() -> Option<PathBuf> {
     let names = std::env::var_os("RUNTIME_DIRECTORY")?;
     std::env::split_paths(&names).next()
@@ -210,8 +211,9 @@ where
     }
 }
 
-/// Leaves the API's address for the command line. A service's ends with its run-time directory, and
-/// the data directory has a link to it; the lock stays beside the data, which others could open elsewhere.
+/// Writes the API's address for the command line. A service's is removed with its run-time directory,
+/// and the data directory has a link to it; the lock stays beside the data, which others could open
+/// elsewhere.
 pub fn leave_address(file: &Path, address: SocketAddr) -> io::Result<()> {
     match std::fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -246,7 +248,7 @@ mod tests {
             pulse.beat();
             asked.recv_timeout(Duration::from_secs(60)).expect("it asks");
         }
-        // One check may have been under way when the loop stood still.
+        // One check may have been under way when the loop stalled.
         let _ = asked.recv_timeout(Duration::from_millis(50));
         assert!(
             asked.recv_timeout(Duration::from_millis(50)).is_err(),

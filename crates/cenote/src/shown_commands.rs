@@ -1,11 +1,11 @@
-//! Checks that the command line's own parser takes every command that pages and messages show.
+//! Checks that the command line's own parser accepts every command in pages and messages.
 
 use clap::Parser;
 use clap::error::ErrorKind;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The words of a usage as pages write it: capitals stand for a value, `[brackets]` for an optional part.
+/// The words of a usage in a page: capitals stand for a value, `[brackets]` for an optional part.
 #[derive(Debug, Clone)]
 struct Group {
     words: Vec<String>,
@@ -28,7 +28,8 @@ fn groups(usage: &str) -> Vec<Group> {
     groups
 }
 
-/// A value for a name in capitals, and all other words as they are; of `...` nothing is left. `7` is a number, a name, a path, a size and an account.
+/// Replaces a name in capitals by a value, keeps other words, and drops `...`. `7` is a number, a name,
+/// a path, a size and an account.
 fn filled(word: &str) -> String {
     let value = |part: &str| match part {
         "ADDRESS" => "127.0.0.1",
@@ -143,7 +144,7 @@ fn every_command_of_the_pages_is_one_of_the_command_line() {
     assert!(count > 40, "{count} commands were found");
 }
 
-/// A token of the cluster makes a server a member: on a command line every user of the machine could read it.
+/// A token of the cluster makes a server a member: every user of the machine could read a command line.
 #[test]
 fn no_page_shows_a_secret_as_an_argument() {
     for path in web_files() {

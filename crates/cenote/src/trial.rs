@@ -1,8 +1,9 @@
-//! `cenote quickstart --nodes N`: a trial cluster on this machine, each server a process of its own.
+//! `cenote quickstart --nodes N`: a trial cluster on this machine, one process for each server.
 //!
-//! Owns the processes, and sets up the first start by the same API that an administrator uses. Promises:
-//! everything stops at any end of this process; a server that dies is started again after the requested time;
-//! nothing outside the data directory is written, and nothing listens beyond the addresses given.
+//! Owns the processes, and sets up the first start by the same API that an administrator uses.
+//! Promises: everything stops at any end of this process; a server that dies restarts after the
+//! requested time; nothing outside the data directory is written, and nothing listens beyond the
+//! addresses given.
 
 mod furnishing;
 mod processes;
@@ -22,10 +23,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const SMB_PORT: u16 = 445;
-/// SMB's port if the usual one is taken.
+/// SMB's port if the usual one is in use.
 const OTHER_SMB_PORT: u16 = 4455;
 const RDMA_PORT: u16 = 5445;
-/// The first server's address, if none is given.
+/// Last byte of the first server's address, without an argument.
 const FIRST_HOST: u8 = 11;
 /// Interval between checks of the servers.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -199,10 +200,11 @@ fn lines(options: &Quickstart, plans: &[Plan], furnished: &Furnished, processes:
     text
 }
 
-/// Has this process stop when its standard input ends: a server of a trial does not outlive the one that started it.
+/// Makes this process stop when its standard input ends: a server of a trial does not outlive its
+/// parent.
 ///
 /// # Errors
-/// If there is no thread.
+/// If the thread cannot start.
 pub fn end_with_stdin() -> Result<(), DaemonError> {
     let wait = || {
         let mut rest = [0; 64];

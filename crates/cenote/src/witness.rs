@@ -1,8 +1,8 @@
 //! `cenote witness serve`: a small machine that votes, so that a cluster of two servers survives the death of one.
 //!
-//! Owns its data directory. It runs a member of etcd, is heard and hears by heartbeats, and answers on the cluster's port; it has no disks, no
-//! SMB server and no API. Promises: it listens on one address, with the ports of the cluster and of etcd only; it joins once, by a token, and
-//! needs none after that.
+//! Owns its data directory. It runs a member of etcd, exchanges heartbeats, and answers on the
+//! cluster's port; it has no disks, no SMB server and no API. Promises: it listens on one address, with
+//! the ports of the cluster and of etcd only; it joins once, by a token, and needs none after that.
 
 use crate::cluster_side::{Liveness, LivenessParts, Shared};
 use crate::control::{Command, channel_with};
@@ -25,7 +25,7 @@ use sys::listen;
 use types::NodeId;
 use uuid::Uuid;
 
-/// File of the single server before the join, which holds nothing.
+/// File of the single server before the join, empty of data.
 const STATE_FILE: &str = "state.redb";
 const KEY_FILE: &str = "secret.key";
 
@@ -97,7 +97,7 @@ fn keys(options: &WitnessServe, listener: &TcpListener) -> ClusterKeys {
         addresses: Vec::new(),
         smb: Vec::new(),
         rdma: Vec::new(),
-        // A witness has no API; nobody asks there.
+        // A witness has no API to connect to.
         api: SocketAddr::from(([127, 0, 0, 1], 0)),
         rack: String::new(),
         chassis: String::new(),
@@ -217,7 +217,7 @@ fn begin_liveness(
     let drained = drain.spawn(move || {
         while let Ok(command) = commands.recv() {
             if let Command::DirectoryChanged { reply } = command {
-                // Nobody may be waiting any more.
+                // The caller may have stopped waiting.
                 let _ = reply.send(Ok(()));
             }
         }

@@ -2,8 +2,8 @@
 //!
 //! Owns the founding of a cluster, the admission of a server and its removal, each as one transaction.
 //! Promises: a refused server gets the reason, and nothing was changed; of two servers that want one
-//! name, or one token, one gets in; a lost answer can be asked for again with the same key. Never talks
-//! to a network: an applicant's request comes as data, and the clock as a number.
+//! name, or one token, one is admitted; a request whose answer was lost can be repeated with the same
+//! key. Never uses a network: an applicant's request is data, and the clock a number.
 
 use crate::join_token::{self, JoinTokenRecord, TokenRefused};
 use records::names::NameRule;
@@ -37,7 +37,7 @@ pub struct EtcdAddresses {
     pub client: SocketAddr,
 }
 
-/// A server's description of itself when it asks to join.
+/// A server's description of itself in its request to join.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Applicant {
@@ -51,7 +51,7 @@ pub struct Applicant {
     pub addresses: Vec<IpAddr>,
     /// Address of the SMB server by TCP.
     pub smb: SocketAddr,
-    /// Address of SMB Direct; `None`: the applicant serves none.
+    /// Address of SMB Direct; `None`: not served by the applicant.
     pub rdma: Option<SocketAddr>,
     /// Address on which its management API listens.
     pub api: SocketAddr,
@@ -59,11 +59,11 @@ pub struct Applicant {
     pub cluster: SocketAddr,
     /// Address of heartbeats, by UDP.
     pub heartbeat: SocketAddr,
-    /// Addresses for a member of etcd; `None`: the applicant runs none.
+    /// Addresses for a member of etcd; `None`: not run by the applicant.
     pub etcd: Option<EtcdAddresses>,
-    /// Rack that the server is in; empty: not named.
+    /// Rack of the server; empty: not named.
     pub rack: String,
-    /// Chassis that the server is in; empty: not named.
+    /// Chassis of the server; empty: not named.
     pub chassis: String,
     /// A witness votes only: it has no disks, and `smb` is its cluster port.
     #[serde(default)]
@@ -96,7 +96,7 @@ pub struct Admitted {
 /// Why a cluster was not founded, a server not let in, or not removed; nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// The server that is asked is in no cluster.
+    /// The requested server is in no cluster.
     #[error("this server is in no cluster; `cenote cluster create --name NAME` makes one of it")]
     NoCluster,
     /// The server is in the named cluster.
@@ -236,9 +236,9 @@ pub fn admit(
     check_form(applicant)?;
     for _ in 0..ATTEMPTS {
         match try_admit(state, key, token, applicant, version, now_unix_s) {
-            // Somebody else joins or leaves: look again.
+            // Another server joins or leaves: try again.
             Err(Refused::State(StateError::Conflict)) => {}
-            // Whether it is in can be seen: then the token is used, by this key.
+            // A second try shows the outcome: after an admission this key has used the token.
             Err(Refused::State(StateError::Unknown(why))) => {
                 let seen = try_admit(state, key, token, applicant, version, now_unix_s);
                 return seen.map_err(|error| match error {
@@ -305,7 +305,7 @@ fn admit_again(
     if found.value.public_key != applicant.key.public_key {
         return Ok(None);
     }
-    // The applicant was checked when it was admitted; what it says of itself now does not count.
+    // The applicant was checked at its admission; its present description of itself does not count.
     let record = &found.value;
     let authority = Authority::open(&cluster.value, key)?;
     let issued = authority.issue(&record.name, &record.addresses, &applicant.key, context, now_unix_s)?;
@@ -378,9 +378,9 @@ pub fn renew(
     certify(state, cluster, found, &issued, now_unix_s)
 }
 
-/// Takes a server out for good. The caller makes sure that its data is elsewhere. The heartbeats have
-/// another key from then on, since the removed server has known the old one. The keys of the others'
-/// certificates, which prove them on the bus, never left their servers.
+/// Removes a server for good. The caller ensures that its data is elsewhere. The heartbeats then get
+/// another key, since the removed server knew the old one. The keys of the others' certificates, which
+/// prove them on the bus, never left their servers.
 ///
 /// # Errors
 /// [`Refused`].
@@ -393,7 +393,8 @@ pub fn remove(
     remove_with(state, key, name, DiskState::Retired, now_unix_s)
 }
 
-/// As [`remove`], of a server that was lost with the majority of the cluster. Its disks may come back with another server, and are missing until then.
+/// As [`remove`], for a server lost with the majority of the cluster. Its disks are missing until they
+/// return with another server.
 ///
 /// # Errors
 /// [`Refused`].
@@ -445,7 +446,7 @@ fn try_remove(
         .put(cluster.value.key(), cluster.value.encode())
         .when(removed.key(), found.revision)
         .put(removed.key(), removed.encode());
-    // Copies of the data on retired disks are made elsewhere, at once.
+    // Rebuilding the copies on retired disks begins immediately.
     for disk in state.list::<DiskRecord>()? {
         if disk.value.node == Some(removed.id) && disk.value.state != DiskState::Retired {
             let retired = DiskRecord { state: disks, since_unix_s: now_unix_s, ..disk.value };
@@ -489,7 +490,7 @@ pub fn set_draining(state: &(impl Typed + ?Sized), name: &str, is_draining: bool
     Err(Refused::State(StateError::Conflict))
 }
 
-/// Records that a server which drains has no volume any more; `false`: it has, or does not drain.
+/// Records that a draining server has no volume any more; `false`: it has one, or does not drain.
 ///
 /// # Errors
 /// Those of the state.
@@ -497,8 +498,8 @@ pub fn note_drained(state: &(impl Typed + ?Sized), node: NodeId) -> Result<bool,
     follow_draining(state, node, NodeState::Draining, NodeState::Drained)
 }
 
-/// Records that a server which was drained has volumes again, since no other one could take them over: it drains anew. `false`: it has none, or was
-/// not drained.
+/// Records that a drained server has volumes again, since no other one could take them over: it drains
+/// again. `false`: it has none, or was not drained.
 ///
 /// # Errors
 /// Those of the state.
@@ -527,8 +528,8 @@ fn follow_draining(
     }
 }
 
-/// Takes a seat among etcd's members that is free since a server left: for a server that runs none yet. `None`: no seat is free, or
-/// another server has it.
+/// Takes a seat among etcd's members, free since a server left, for a server that runs none yet.
+/// `None`: no seat is free, or another server has it.
 ///
 /// # Errors
 /// Those of the state.
@@ -550,8 +551,8 @@ pub fn take_etcd_seat(
     }
     let etcd = Some(member_of(&found.value.name, addresses));
     let seated = NodeRecord { etcd, ..found.value };
-    // The cluster's record is written too, as at an admission, so that of two that come at once one gets
-    // the seat.
+    // The transaction writes the cluster's record too, as at an admission, so that only one of two
+    // concurrent ones gets the seat.
     let transaction = Transaction::default()
         .when(cluster.value.key(), cluster.revision)
         .put(cluster.value.key(), cluster.value.encode())
@@ -563,8 +564,8 @@ pub fn take_etcd_seat(
     }
 }
 
-/// Addresses of a member of etcd, by its record; `None`: neither [`take_etcd_seat`] nor an admission
-/// made it.
+/// Addresses of a member of etcd, by its record; `None`: not made by [`take_etcd_seat`] or an
+/// admission.
 pub fn addresses_of(member: &EtcdMember) -> Option<EtcdAddresses> {
     let address = |url: &str| url.strip_prefix("https://")?.parse().ok();
     Some(EtcdAddresses { peer: address(&member.peer_url)?, client: address(&member.client_url)? })
@@ -578,7 +579,7 @@ fn member_of(name: &str, addresses: EtcdAddresses) -> EtcdMember {
     }
 }
 
-/// Whether the applicant is to run a member of etcd.
+/// Returns whether the applicant has to run a member of etcd.
 fn check_etcd(applicant: &Applicant, members: &[Stored<NodeRecord>]) -> Result<bool, Refused> {
     let seated = members.iter().filter(|member| member.value.etcd.is_some()).count();
     match (seated == 0, applicant.uses_other_etcd) {
@@ -649,7 +650,7 @@ fn record_of(
     }
 }
 
-/// Checks that need no look at the cluster's records.
+/// Checks the description itself, without the cluster's records.
 fn check_form(applicant: &Applicant) -> Result<(), Refused> {
     check_node_name(&applicant.name)?;
     let wrong = |why: String| Err(Refused::Address(why));
@@ -689,7 +690,7 @@ fn check_among(applicant: &Applicant, members: &[Stored<NodeRecord>]) -> Result<
         if member.cluster == applicant.cluster || member.smb == applicant.smb {
             return Err(Refused::AddressTaken { name: member.name.clone(), address: applicant.cluster });
         }
-        // A trial on one machine reaches nobody, and nobody reaches it.
+        // A trial on one machine and servers on the network cannot reach each other.
         if member.cluster.ip().is_loopback() != applicant.cluster.ip().is_loopback() {
             return Err(Refused::Address(format!(
                 "server '{}' is at {}, and this one at {}: one of them is on loopback, which the other does not reach",

@@ -1,9 +1,10 @@
-//! A server whose certificate has ended makes itself another one.
+//! A server whose certificate has expired issues itself another one.
 //!
-//! A certificate whose time is over lets nobody in: not to etcd either, which has the records that its
-//! renewal needs. So a server keeps the authority's key, sealed, beside its own files, and makes itself a
-//! certificate by that. Its key pair and its number stay. etcd takes such a certificate, as it is the
-//! authority's; the other servers do when it is on record, which is the server's first step (`renewal`).
+//! An expired certificate is accepted nowhere, not even by etcd with the records that its renewal
+//! needs. So a server keeps the authority's key, sealed, beside its own files, and issues itself a
+//! certificate with that. Its key pair and its number stay. etcd accepts such a certificate as the
+//! authority's; the other servers accept it once it is on record, which is the server's first step
+//! (`renewal`).
 
 use crate::admission::proof_context;
 use crate::identity::{Identity, IdentityError};

@@ -18,9 +18,9 @@ pub struct ClusterKeys {
     pub listen: Option<SocketAddr>,
     /// `cluster.addresses`, the preferred one first.
     pub addresses: Vec<IpAddr>,
-    /// Addresses and ports of the SMB server and of SMB Direct, as they are listened on.
+    /// Addresses and ports of the listeners of the SMB server and of SMB Direct.
     pub smb: Vec<SocketAddr>,
-    /// Addresses and ports of SMB Direct, as they are listened on; none: no SMB Direct.
+    /// Addresses and ports of SMB Direct's listeners; none: no SMB Direct.
     pub rdma: Vec<SocketAddr>,
     /// Address and port on which the management API listens.
     pub api: SocketAddr,
@@ -89,7 +89,7 @@ impl ClusterKeys {
     }
 }
 
-/// The socket as others name it; `None`: they do not reach it.
+/// Returns the socket as others reach it; `None`: they do not.
 fn reached_at(socket: SocketAddr, addresses: &[IpAddr]) -> Option<SocketAddr> {
     if socket.ip().is_unspecified() {
         let ip = addresses.iter().find(|ip| ip.is_ipv4() == socket.is_ipv4() || socket.is_ipv6())?;
@@ -103,7 +103,7 @@ fn reached_at(socket: SocketAddr, addresses: &[IpAddr]) -> Option<SocketAddr> {
 pub const ETCD_CLIENT_PORT: u16 = 9448;
 pub const ETCD_PEER_PORT: u16 = 9449;
 
-/// Finds ports for a member of etcd at that address: the usual ones, or others if these are taken.
+/// Finds ports for a member of etcd at that address: the usual ones, or others if these are in use.
 ///
 /// # Errors
 /// Errors of the sockets.

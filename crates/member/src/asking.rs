@@ -20,7 +20,7 @@ pub(crate) const LOOK_TIMEOUT: Duration = Duration::from_millis(700);
 /// Timeout of a connection to a server, before any question.
 pub(crate) const REACH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long it may take to show that it answers questions, before it is told to change something.
+/// Timeout of a server's proof that it answers, before a change is requested.
 pub(crate) const PROOF_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a server did not answer.
@@ -72,7 +72,7 @@ pub async fn ask(
     exchange_with(tls, address, |_| true, question, within).await
 }
 
-/// A change that another server was asked for and did not confirm.
+/// A change that another server did not confirm.
 #[derive(Debug)]
 pub(crate) struct Unanswered {
     pub error: AskError,
@@ -124,7 +124,7 @@ async fn exchange_with(
     }
 }
 
-/// Connects to whom `is_wanted`.
+/// Connects to a server for which `is_wanted` is true.
 async fn reach(
     tls: Arc<ClientConfig>,
     address: SocketAddr,

@@ -1,9 +1,9 @@
-//! Carries out the API's requests on the cluster.
+//! Executes the API's requests on the cluster.
 //!
 //! Promises: changes of the cluster happen one at a time, and complete even if the client disconnects.
-//! A server that joins starts again as a part of the cluster, by [`ClusterControl`]'s signal; one that
-//! founds a cluster serves on. A refused request has changed nothing, or its steps were taken back.
-//! Never decides admission: `crate::admission` does.
+//! A joining server restarts as a part of the cluster, on [`ClusterControl`]'s signal; a founding
+//! server keeps serving. A refused request has changed nothing, or its steps were undone. Never decides
+//! about admission: `crate::admission` does.
 
 use crate::admission::{self, Admitted, EtcdAddresses, Refused, proof_context};
 use crate::applicant::{ClusterKeys, free_etcd_ports};
@@ -47,7 +47,7 @@ use tokio::sync::Notify;
 use trust::authority::{Authority, authority_ends_unix_s};
 use types::NodeId;
 
-/// How long a join may take at the other side: it adds a member to etcd.
+/// Timeout of a join at the other side: it adds a member to etcd.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// See the module.
@@ -66,7 +66,7 @@ pub struct ClusterControl {
     pub(crate) own_etcd: OwnEtcd,
     /// The records that `cluster status` shows, as last read.
     pub(crate) last_read: Mutex<Option<LastRead>>,
-    /// How many revoked certificates are in etcd's file, and one more; 0: it was not written yet.
+    /// Number of revoked certificates in etcd's file, plus one; 0: not written yet.
     pub(crate) revoked_written: AtomicU64,
     pub(crate) runner: OnceLock<Arc<dyn ErrandRunner>>,
     pub(crate) guesses: Guesses,
@@ -138,7 +138,8 @@ impl ClusterControl {
         let _ = self.runner.set(runner);
     }
 
-    /// Fires when the server is to start again: as a part of a cluster, or as one that was removed from it and only says so.
+    /// Fires when the server has to restart: as a part of a cluster, or as a removed one that only reports
+    /// its removal.
     pub fn restart(&self) -> Arc<Notify> {
         self.restart.clone()
     }
@@ -215,7 +216,7 @@ impl ClusterControl {
         .await
     }
 
-    /// Asks other servers of the cluster for their facts, all at once.
+    /// Gets the facts of other servers of the cluster, concurrently.
     pub(crate) async fn look_at(&self, others: &[NodeRecord], within: Duration) -> Vec<Seen> {
         let Some(membership) = self.membership.get() else { return Vec::new() };
         let mut asked = Vec::new();
@@ -230,10 +231,11 @@ impl ClusterControl {
         seen
     }
 
-    /// `asks`: asks the other servers, too, which know more of themselves than heartbeats and records do.
+    /// Makes the view. `asks`: queries the other servers, too, which know more of themselves than
+    /// heartbeats and records do.
     async fn view_now(&self, asks: bool) -> Result<ClusterView, ControlError> {
         let known = self.last_read().map(|read| read.members).unwrap_or_default();
-        // At once: each takes as long as it may when a server or its etcd hangs.
+        // Concurrently: each may take its whole timeout if a server or its etcd hangs.
         let (read, mut seen, heard) = tokio::join!(
             self.read_soon(),
             self.look_at_others(asks, &known, &[]),
@@ -271,7 +273,7 @@ impl ClusterControl {
         .await
     }
 
-    /// Reads the records. If they do not answer soon: as they were read last, and why.
+    /// Reads the records. If they do not answer soon, returns the last reading, and why.
     async fn read_soon(&self) -> Result<(LastRead, Option<String>), ControlError> {
         let state = self.state.clone();
         let mut reading = std::pin::pin!(off_the_loop(move || Ok(LastRead::now(&state)?)));
@@ -293,8 +295,8 @@ impl ClusterControl {
         }
     }
 
-    /// Asks those of `members` that are not in `asked` for their facts, if `asks`. A server that is down
-    /// would not answer.
+    /// Gets the facts of those of `members` that are not in `asked`, if `asks`. Skips servers that are
+    /// down.
     async fn look_at_others(&self, asks: bool, members: &[NodeRecord], asked: &[NodeRecord]) -> Vec<Seen> {
         let own = self.membership.get().map(|found| found.facts().node);
         let is_asked = |node: &&NodeRecord| {
@@ -347,7 +349,7 @@ impl ClusterControl {
             Ok((identity, engine))
         })
         .await?;
-        // The engine runs etcd, which must not end even if a later step fails.
+        // The engine runs etcd, which must continue even if a later step fails.
         *self.engine.write().unwrap_or_else(PoisonError::into_inner) = engine;
         let facts = identity.facts.clone();
         let credentials = Credentials::new(identity).map_err(internal)?;
@@ -400,7 +402,7 @@ impl ClusterControl {
         .await
     }
 
-    /// Completes the work even if nobody waits for the answer any more.
+    /// Completes the work even if the caller stops waiting for the answer.
     async fn to_the_end<T: Send + 'static, F>(
         &self,
         work: impl FnOnce(Arc<Self>) -> F,
@@ -416,7 +418,7 @@ impl ClusterControl {
         let membership = self.in_cluster()?;
         let authority = tls::fingerprint(&membership.authority())?;
         let members = self.members().await?;
-        // This server first: it is the one that is known to answer.
+        // This server first: it certainly answers.
         let mut addresses: Vec<SocketAddr> = members.iter().map(|node| node.cluster).collect();
         addresses.sort_by_key(|address| Some(*address) != self.keys.listen);
         let state = self.state.clone();
@@ -425,7 +427,7 @@ impl ClusterControl {
         Ok(NewToken { token: token.to_string(), expires_unix_s: now + LIFE_S })
     }
 
-    /// Returns the token, and the addresses to ask first.
+    /// Returns the token, and the addresses to try first.
     fn token_and_addresses(
         token: &str,
         address: Option<&str>,
@@ -570,7 +572,7 @@ impl ClusterControl {
         let targets: Vec<Target> = others.iter().map(target_of).collect();
         let mine = tokio::task::spawn_blocking(move || preflight::probe(&targets)).await;
         checks.extend(preflight::judge_probes(&ours.name, &mine.map_err(internal)?));
-        // One after the other: two at once would measure each other.
+        // Sequentially: concurrent measurements would disturb each other.
         for node in &others {
             let targets = members.iter().filter(|other| other.id != node.id).map(target_of).collect();
             let question = Ask::Probe { targets };
@@ -584,7 +586,7 @@ impl ClusterControl {
     }
 }
 
-/// Where a founder's member of etcd listens; `None`: somebody else runs etcd.
+/// Returns the addresses of a founder's member of etcd; `None`: somebody else runs etcd.
 fn own_etcd(
     keys: &ClusterKeys,
     engine: &dyn Engine,
@@ -600,7 +602,7 @@ fn own_etcd(
     Ok(Some(found))
 }
 
-/// Certificates that are no longer good, in PEM.
+/// Makes the list of revoked certificates, in PEM.
 pub(crate) fn revocation_list(cluster: &ClusterRecord, key: &SealKey) -> Result<String, ControlError> {
     let authority = Authority::open(cluster, key).map_err(internal)?;
     let number = cluster.revoked.len() as u64 + 1;

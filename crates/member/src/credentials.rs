@@ -69,20 +69,21 @@ impl Credentials {
         crate::options::tls_identity(&self.shown().identity)
     }
 
-    /// Shows another certificate from now on.
+    /// Replaces the certificate that this server presents.
     ///
     /// # Errors
-    /// [`IdentityError`]: it cannot be written. [`ClusterTlsError`]: it is none; the old one is shown until the next start.
+    /// [`IdentityError`]: it cannot be written. [`ClusterTlsError`]: it is not a certificate; the old one
+    /// is presented until the next start.
     pub fn replace_certificate(&self, pem: String, now_unix_s: u64) -> Result<(), CredentialsError> {
         let mut shown = self.shown();
         shown.identity.replace_certificate(pem, now_unix_s, None)?;
         Self::show(&mut shown)
     }
 
-    /// Renews a certificate whose time is over by this server's own files; `false`: it is good.
+    /// Renews an expired certificate by this server's own files; `false`: it is valid.
     ///
     /// # Errors
-    /// The reason why it cannot.
+    /// Why it could not be renewed.
     pub fn renew_alone(&self, now_unix_s: u64) -> Result<bool, String> {
         let mut shown = self.shown();
         let renewed = crate::alone::renew_if_ended(&mut shown.identity, now_unix_s)?;

@@ -1,7 +1,8 @@
-//! How a server stops having volumes, and how it leaves.
+//! Draining and removal of a server.
 //!
-//! Promises: a server that is up is removed only when nothing is on it any more, and otherwise the refusal names the commands that move it
-//! away; a dead one only when no volume counts on its copies. A refused request has changed nothing.
+//! Promises: a server that is up is removed only when it is empty, and otherwise the refusal names the
+//! commands that move its data away; a dead one only when no volume depends on its copies. A refused
+//! request has changed nothing.
 
 use crate::admission::{self, Refused};
 use crate::control::ClusterControl;

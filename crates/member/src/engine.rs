@@ -1,7 +1,8 @@
 //! The engine of the records: redb on a single server, etcd in a cluster, and the members of etcd.
 //!
-//! Promises: the founder's records are in etcd, whole, before any other request to it; a server's own member
-//! gets its vote by itself when it has caught up. A founding that fails leaves the single server of before.
+//! Promises: the founder's records are in etcd, whole, before any other request to it; a server's own
+//! member gets its vote automatically when it has caught up. A failed founding leaves the former single
+//! server.
 
 use crate::alone::open_identity;
 use crate::failure::{conflict, internal};
@@ -25,7 +26,8 @@ use std::time::{Duration, Instant};
 
 /// Time that a founder waits for its own etcd to answer.
 pub const FOUNDING_PATIENCE: Duration = Duration::from_secs(60);
-/// Time after which a founder gives up an etcd that ends by itself, for want of port, space or permission.
+/// Time after which a founder abandons an etcd that keeps exiting, for lack of a port, space or
+/// permission.
 const ENDING_PATIENCE: Duration = Duration::from_secs(5);
 /// etcd has one learner at a time, and changes its members only when they have been connected for five seconds.
 const MEMBERS_PATIENCE: Duration = Duration::from_secs(20);
@@ -34,30 +36,30 @@ const PAUSE: Duration = Duration::from_millis(200);
 const LOOKS_MAX: u32 = 150;
 /// Between two questions whether a founder's etcd serves.
 const FOUNDING_PAUSE: Duration = Duration::from_millis(50);
-/// Interval between log lines that etcd does not answer yet.
+/// Interval between log entries that etcd does not answer yet.
 const REMIND_EVERY: Duration = Duration::from_secs(10);
 
 /// The engine as the cluster side uses it. Everything here may block for seconds.
 pub trait Engine: Send + Sync + 'static {
-    /// Describes etcd's members by their reports, or why there are none, and its alarms. Asks nobody.
+    /// Describes etcd's members by their reports, or why there are none, and its alarms. Sends no requests.
     fn view(&self, members: &Result<Vec<MemberHealth>, String>, alarms: &[EtcdAlarm]) -> StateEngine;
 
-    /// Refuses a cluster of that name that could not be founded, before anything is made.
+    /// Refuses a cluster of that name that could not be founded, before any change.
     ///
     /// # Errors
-    /// [`CarryError::Exists`]: the etcd that somebody else runs has one; or it does not answer.
+    /// [`CarryError::Exists`]: the foreign etcd has one; or it does not answer.
     fn demand_free(&self, cluster: &str) -> Result<(), EngineError>;
 
     /// The version of the installed etcd.
     ///
     /// # Errors
-    /// There is none, and what to install.
+    /// No etcd is installed, and what to install.
     fn program_version(&self) -> Result<String, String>;
 
-    /// Adds the member that a server which was let in is going to run; answers names and peer URLs of all.
+    /// Adds the member of an admitted server. Returns names and peer URLs of all.
     ///
     /// # Errors
-    /// Why etcd did not take it.
+    /// Why etcd refused it.
     fn add_member(&self, node: &NodeRecord) -> Result<Vec<(String, String)>, String>;
 
     /// Removes the member of a server that has left.
@@ -66,7 +68,7 @@ pub trait Engine: Send + Sync + 'static {
     /// Why etcd still has it.
     fn remove_member(&self, node: &NodeRecord) -> Result<(), String>;
 
-    /// Runs a member on this server, which was added with `members`.
+    /// Runs this server's member, which [`Engine::add_member`] has added.
     ///
     /// # Errors
     /// Why it does not run.
@@ -95,15 +97,15 @@ pub trait Engine: Send + Sync + 'static {
         self.members()
     }
 
-    /// Returns the state of the member that this server is to run.
+    /// Returns the state of this server's own member.
     fn own_member(&self) -> OwnMember;
 
-    /// Returns the state of the own member's process, and its answer within a timeout; `None`: there is none.
+    /// Returns the state of the own member's process, and its answer within a timeout; `None`: no process.
     fn ask_own(&self, _patience: Duration) -> Option<OwnAnswer> {
         None
     }
 
-    /// Ends this server's member, which keeps its data, or starts it again.
+    /// Stops this server's member, keeping its data, or starts it again.
     ///
     /// # Errors
     /// The reason why it was not started.
@@ -120,11 +122,11 @@ pub trait Engine: Send + Sync + 'static {
     /// The others would have no majority without it, or etcd refused. The member is still there.
     fn drop_member(&self, member: &MemberHealth) -> Result<(), String>;
 
-    /// Moves the records of this single server, which has founded a cluster, to the cluster's etcd; their
-    /// users continue with that. Returns the present engine.
+    /// Moves the records of this single server, which has founded a cluster, to the cluster's etcd; users
+    /// of the handle continue with that. Returns the present engine.
     ///
     /// # Errors
-    /// Why they did not move; starting the server anew finds out which engine has them.
+    /// Why they did not move; a restart of the server finds out which engine has them.
     fn carry(&self, founder: &Identity) -> Result<Arc<dyn Engine>, EngineError>;
 }
 
@@ -133,7 +135,7 @@ pub trait Engine: Send + Sync + 'static {
 pub struct EnginePlaces {
     /// The state of the single server that this is, or was.
     pub file: PathBuf,
-    /// etcd's; empty: `etcd` in PATH.
+    /// Path of etcd's program; empty: `etcd` in PATH.
     pub program: PathBuf,
     /// An etcd that somebody else runs; without endpoints: the servers run their own.
     pub other: OtherEtcd,
@@ -238,7 +240,7 @@ fn open_clusters(
     is_unmoved: bool,
 ) -> Result<(State, Arc<dyn Engine>), EngineError> {
     let (etcd, process) = begin_etcd(identity, places)?;
-    // Only during the founding: later, a founder whose etcd lost its data would make the state anew from
+    // Only during the founding: later, a founder whose etcd lost its data would recreate the state from
     // that of the old single server.
     let state = if identity.facts.founder && identity.is_founding() {
         founders_state(&etcd, process.as_ref().filter(|_| is_unmoved), &places.file)?
@@ -246,7 +248,7 @@ fn open_clusters(
         State::from(etcd.clone())
     };
     let engine = Etcd::of(identity, etcd.clone(), process, places)?;
-    // After a power cut all servers start at once, and none has the state before most of them do.
+    // After a power cut all servers start together, and none has the state before most of them run.
     await_state(&state, &etcd, identity);
     // In an etcd that somebody else runs another server may have the name: check before anything is written.
     if ClusterRecord::find(&state)?.is_none_or(|found| found.value.id != identity.facts.id) {
@@ -261,7 +263,8 @@ fn has_begun_to_move(file: &Path) -> Result<bool, StateError> {
     Ok(open_own(file)?.read::<Moved>(Moved::ID)?.is_some())
 }
 
-/// Whether etcd is known not to have the cluster of a founder that could not open it, and will not come to have it.
+/// Whether etcd is known not to have the cluster of a founder that could not open it, and not to get it
+/// later.
 fn has_not_moved(error: &EngineError, file: &Path) -> Result<bool, StateError> {
     match error {
         EngineError::Carry(CarryError::Exists(_) | CarryError::State(_)) => Ok(true),
@@ -275,7 +278,7 @@ fn open_own(file: &Path) -> Result<State, StateError> {
     let until = Instant::now() + FOUNDING_PATIENCE;
     loop {
         match State::open(file) {
-            // Threads of the single server that this was may need a moment to let go of the file.
+            // Threads of the former single server may need a moment to close the file.
             Err(_) if Instant::now() < until => std::thread::sleep(PAUSE),
             opened => return opened,
         }
@@ -369,8 +372,8 @@ fn founders_state(
     Ok(State::from(etcd.clone()))
 }
 
-/// Waits until etcd, which starts or holds an election, reports whether it has the cluster. Gives up if
-/// its `process` ends by itself again and again.
+/// Waits until etcd, which is starting or in an election, reports whether it has the cluster. Gives up
+/// if its `process` keeps exiting.
 fn await_formed(etcd: &EtcdState, process: Option<&EtcdProcess>) -> Result<bool, EngineError> {
     let began = Instant::now();
     loop {
@@ -400,8 +403,9 @@ fn begin_to_seek_vote(
     vote.spawn(move || seek_vote(&etcd, &url, &ended)).map(|_| ())
 }
 
-/// Asks for the own member's vote until it has it: not before its state equals the leader's at one entry. If
-/// entries come so fast that the two never have the same one, the vote is not withheld for ever.
+/// Requests the own member's vote until it has one: not before its state equals the leader's at one
+/// entry. If entries come so fast that this never happens, the request is made after [`LOOKS_MAX`]
+/// comparisons.
 fn seek_vote(etcd: &EtcdState, peer_url: &str, ended: &AtomicBool) {
     let mut looks = 0;
     while !ended.load(Ordering::Acquire) {
@@ -446,7 +450,7 @@ impl Engine for SingleServer {
         if !self.places.uses_other() {
             return Ok(());
         }
-        // Connects to ask only: what others have in there is theirs to drop.
+        // Connects for queries only: others' revisions are theirs to compact.
         let options = EtcdOptions { kept_revisions: None, ..self.places.other.options(cluster)? };
         match EtcdState::connect(options)?.is_formed()? {
             true => Err(CarryError::Exists(cluster.to_owned()).into()),
@@ -513,13 +517,13 @@ struct Etcd {
     /// This server's.
     name: String,
     ended: Arc<AtomicBool>,
-    /// Somebody else runs it.
+    /// Whether the etcd is foreign.
     uses_other: bool,
 }
 
 impl Etcd {
     /// # Errors
-    /// [`StateError::Open`]: there is no thread.
+    /// [`StateError::Open`]: the thread cannot be started.
     fn of(
         identity: &Identity,
         etcd: EtcdState,
@@ -672,7 +676,7 @@ impl Engine for Etcd {
 
     fn pause_member(&self, pauses: bool) -> Result<(), String> {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
-        // A member whose data are gone meanwhile never runs again under its number.
+        // A member that has lost its data never runs again under its number.
         process.take_if(|process| !pauses && !has_data(&process.options().directory));
         let done = process.as_mut().map(|process| process.set_paused(pauses)).transpose();
         done.map(|_| ()).map_err(|error| error.to_string())
@@ -686,7 +690,7 @@ impl Engine for Etcd {
     }
 
     fn drop_member(&self, member: &MemberHealth) -> Result<(), String> {
-        // As it is now: the caller may have looked a while ago.
+        // The present list: the caller's may be old.
         let members = self.members()?;
         let id = member.member.id;
         if !members.iter().any(|other| other.member.id == id) {

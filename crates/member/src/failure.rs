@@ -7,7 +7,7 @@ use crate::tls::ClusterTlsError;
 use api::{ApiError, ErrorKind};
 use records::StateError;
 
-/// The state of things forbids it.
+/// Reports that the present state forbids the request.
 pub fn conflict(message: impl Into<String>) -> ApiError {
     ApiError::new(ErrorKind::Conflict, message)
 }
@@ -62,10 +62,10 @@ impl From<AskError> for ControlError {
     }
 }
 
-/// An error on its way to the API.
+/// An error for the API.
 pub struct ControlError(pub ApiError);
 
-/// Runs work that waits for disks or other servers on a thread of its own.
+/// Runs work that waits for disks or other servers on its own thread.
 pub async fn off_the_loop<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ControlError> + Send + 'static,
 ) -> Result<T, ControlError> {

@@ -1,7 +1,7 @@
 //! Figures of the cluster for metrics.
 //!
-//! Promises: asks nobody. One server exports each figure: a server's own that one, the whole cluster's
-//! the first server, by number, of those that a server with a majority hears.
+//! Promises: sends no requests. Each figure has one exporter: each server its own, and the first
+//! server, by number, of those heard by a server with a majority, the whole cluster's.
 
 use crate::identity::Facts;
 use crate::issues::Looked;
@@ -19,7 +19,7 @@ pub(crate) struct Known<'a> {
     pub is_up: &'a dyn Fn(NodeId) -> Option<bool>,
     pub looked: &'a Looked,
     pub etcd_member_votes: Option<bool>,
-    /// When the cluster's authority was made; `None`: not known.
+    /// Time of founding of the cluster's authority; `None`: unknown.
     pub founded_unix_s: Option<u64>,
 }
 
@@ -50,7 +50,7 @@ fn is_first(members: &[NodeRecord], own: NodeId, is_up: &dyn Fn(NodeId) -> Optio
         && !servers().any(|node| node.id < own && is_up(node.id) == Some(true))
 }
 
-/// Returns which servers are up, as far as heartbeats tell.
+/// Returns the servers' states, as far as heartbeats tell.
 fn nodes(members: &[NodeRecord], own: NodeId, is_up: &dyn Fn(NodeId) -> Option<bool>) -> Vec<(String, bool)> {
     let told = members.iter().filter_map(|node| {
         let is_up = if node.id == own { Some(true) } else { is_up(node.id) };

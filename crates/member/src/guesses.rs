@@ -1,14 +1,15 @@
 //! Limit on a host's wrong tokens.
 //!
-//! Promises: after [`GUESSES_MAX`] wrong ones in [`WINDOW`] no token of that host is checked before that time
-//! is over; other hosts are not affected; memory is bounded, and so are lines about it in the audit log.
+//! Promises: after [`GUESSES_MAX`] wrong tokens in [`WINDOW`] no token of that host is checked until
+//! that time is over; other hosts are not affected; memory is bounded, and so are entries about it in
+//! the audit log.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use types::PeerHost;
 
-/// An administrator mistypes a token a few times. It has 128 random bits: nobody finds one by guessing.
+/// An administrator mistypes a token a few times. It has 128 random bits: guessing does not find one.
 pub const GUESSES_MAX: u32 = 5;
 pub const WINDOW: Duration = Duration::from_secs(60);
 /// Hosts that are remembered; the one that guessed longest ago is forgotten for another one.
@@ -34,7 +35,7 @@ struct Book {
 pub struct Guesses(Mutex<Book>);
 
 impl Guesses {
-    /// Tells whether a token of this host is checked.
+    /// Returns whether a token of this host may be checked.
     pub fn may_ask(&self, host: PeerHost, now: Instant) -> bool {
         let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         book.hosts.retain(|known| now.duration_since(known.began) < WINDOW);
@@ -54,7 +55,7 @@ impl Guesses {
         book.hosts.push_back(Host { host, began: now, wrong: 1 });
     }
 
-    /// Whether something that was refused is to be in the logs.
+    /// Returns whether the logs get an entry for a refused one.
     pub fn may_tell(&self, now: Instant) -> bool {
         let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (began, lines) =

@@ -1,7 +1,8 @@
-//! Requests of the API that another server is to carry out.
+//! Requests of the API forwarded to another server.
 //!
-//! Promises: a refusal says whether something may have been changed. A server that takes connections and answers nothing costs seconds, and is told of no
-//! change; one that was told and then falls silent costs as long as a change may take, unless the heartbeats say before that it is down.
+//! Promises: a refusal says whether something may have been changed. A server that accepts connections
+//! and does not answer costs seconds, and gets no change; one that stops answering after it got a
+//! change costs a change's timeout, unless heartbeats report it as down before.
 
 use crate::asking::{PROOF_TIMEOUT, ask_node, have_done};
 use crate::failure::ControlError;
@@ -13,14 +14,15 @@ use rustls::ClientConfig;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long another server may take to change what it was told to: formatting a disk takes the longest.
+/// Timeout of a change at another server: formatting a disk takes the longest.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(290);
-/// How long it may take to answer what changes nothing: a person waits.
+/// Timeout of a read at another server: a person waits.
 const READ_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
-/// Between two looks whether a server that was told to change something lives.
+/// Interval between checks that a server with a forwarded change is alive.
 const LIFE_LOOK: Duration = Duration::from_secs(1);
 
-/// Hands a request on to the server that alone can carry it out. `is_up`: what the heartbeats say of that one now.
+/// Forwards a request to the only server that can execute it. `is_up`: that server's present state by
+/// heartbeats.
 pub(crate) async fn hand_on(
     tls: Arc<ClientConfig>,
     node: &NodeRecord,
@@ -69,7 +71,7 @@ fn not_done(name: &str, why: &str) -> ControlError {
     ControlError(ApiError::new(ErrorKind::Unavailable, message))
 }
 
-/// Nobody here knows whether the change was made.
+/// Reports that the outcome of the change is unknown.
 fn undecided(name: &str, why: &str) -> ControlError {
     let message = format!(
         "only server '{name}' can do that, and it is not known whether it did, or still does: {why}; look there before you give \

@@ -13,7 +13,7 @@ const ETCD_LOOK_WHOLE: Duration = Duration::from_millis(900);
 
 /// Answers of etcd's members.
 pub(crate) struct Heard {
-    /// Or why nothing is known of them.
+    /// The members' states, or why they are unknown.
     pub members: Result<Vec<MemberHealth>, String>,
     pub alarms: Vec<EtcdAlarm>,
     /// Says that the answers are older.

@@ -1,7 +1,8 @@
-//! This server's identity in its cluster, as its data directory keeps it.
+//! This server's identity in its cluster, in its data directory.
 //!
-//! Promises: `DATA/cluster` is there whole or not at all; its secrets have mode 0600. Until a join is answered, its key is in
-//! `DATA/cluster.new`, so that a join whose answer was lost is asked for again with the same key.
+//! Promises: `DATA/cluster` exists whole or not at all; its secrets have mode 0600. Until a join is
+//! answered, its key is in `DATA/cluster.new`, so that a join whose answer was lost is repeated with
+//! the same key.
 
 use crate::admission::EtcdAddresses;
 use records::nodes::Sealed;
@@ -20,7 +21,7 @@ use uuid::Uuid;
 /// Directory of the identity, below the data directory.
 pub const DIRECTORY: &str = "cluster";
 const DRAFT: &str = "cluster.new";
-/// Rest of a founding that was taken back, on its way to be removed.
+/// Rest of an undone founding, to be removed.
 const ABANDONED: &str = "cluster.old";
 const FACTS: &str = "identity.json";
 /// File of the server's private key, in PEM form, mode 0600.
@@ -29,7 +30,7 @@ pub const KEY: &str = "node.key";
 pub const CERTIFICATE: &str = "node.pem";
 /// File of the certificate of the cluster's authority, in PEM form.
 pub const AUTHORITY: &str = "authority.pem";
-/// Certificates that are no longer good, for etcd, which reads it for each connection.
+/// Revoked certificates, for etcd, which reads the file at each connection.
 pub const REVOKED: &str = "revoked.pem";
 const SEAL_KEY: &str = "secret.key";
 /// Part of the cluster's records that a server needs when it cannot read them.
@@ -37,11 +38,11 @@ const KNOWN: &str = "known.json";
 const ETCD: &str = "etcd";
 /// The data of a member that was removed, until another one is.
 const ETCD_REMOVED: &str = "etcd.removed";
-/// The data of the member that a recovery makes; nobody's before they take the place of those that it read.
+/// The data of the member that a recovery makes; no member's until they replace the old ones.
 const ETCD_ANEW: &str = "etcd.anew";
-/// There while a recovery has begun and not come to its end.
+/// Exists from the beginning of a recovery to its end.
 const RECOVERING: &str = "recovering";
-/// There until the founder's records are known to be in etcd.
+/// Exists until the founder's records are known to be in etcd.
 const FOUNDING: &str = "founding";
 
 /// Why the cluster's files cannot be used.
@@ -50,7 +51,7 @@ pub enum IdentityError {
     /// The operating system refuses to read or write the file or directory.
     #[error("{path}: {source}")]
     Io { path: String, source: io::Error },
-    /// A file is there, and its content makes no sense.
+    /// The content of an existing file makes no sense.
     #[error("{path} is damaged: {why}; restore DATA/cluster from a backup, or join the cluster anew")]
     Damaged { path: String, why: String },
     /// The sealing key cannot be read or written.
@@ -80,8 +81,8 @@ pub struct Facts {
     /// Names and peer URLs of the members when it joined.
     #[serde(default)]
     pub initial_members: Vec<(String, String)>,
-    /// The first server: its member makes a new etcd, and the records come from the state of the single
-    /// server that it was.
+    /// The first server: its member makes a new etcd, and the records come from its state as a single
+    /// server.
     #[serde(default)]
     pub founder: bool,
     /// A witness votes only.
@@ -92,7 +93,7 @@ pub struct Facts {
     /// When its certificate was made.
     #[serde(default)]
     pub certified_unix_s: u64,
-    /// This server's certificate, if it made it alone and the cluster's records do not have it yet.
+    /// This server's certificate, if it issued that itself and the cluster's records do not have it yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unrecorded: Option<Unrecorded>,
 }
@@ -145,7 +146,8 @@ pub fn write_revoked(directory: &Path, pem: &str) -> Result<(), IdentityError> {
     write_private(&directory.join(REVOKED), pem.as_bytes())
 }
 
-/// The key with which this server joins or founds a cluster; the one of a try before, if there was one.
+/// Returns the key for this server's joining or founding of a cluster; an earlier try's, if there was
+/// one.
 ///
 /// # Errors
 /// [`IdentityError`].
@@ -169,7 +171,7 @@ pub struct Papers<'a> {
     pub certificate: &'a str,
     /// Certificate of the cluster's authority.
     pub authority: &'a str,
-    /// Certificates that are no longer good, for etcd.
+    /// Revoked certificates, for etcd.
     pub revoked: &'a str,
 }
 
@@ -198,7 +200,7 @@ pub fn establish(
     sync(data)
 }
 
-/// Removes a directory with all that is in it, if it is there.
+/// Removes a directory with its contents, if it exists.
 fn remove_whole(path: &Path) -> Result<(), IdentityError> {
     match std::fs::remove_dir_all(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -206,10 +208,10 @@ fn remove_whole(path: &Path) -> Result<(), IdentityError> {
     }
 }
 
-/// Takes back a founder's [`establish`]: this is a single server from then on.
+/// Undoes a founder's [`establish`]: this is a single server from then on.
 ///
 /// # Errors
-/// [`IdentityError::Io`]: it is the founder still, or may be after a power cut.
+/// [`IdentityError::Io`]: it is still the founder, or may be after a power cut.
 pub fn abandon(data: &Path) -> Result<(), IdentityError> {
     let (directory, abandoned) = (data.join(DIRECTORY), data.join(ABANDONED));
     remove_whole(&abandoned)?;
@@ -279,7 +281,7 @@ impl Identity {
         }
     }
 
-    /// Whether a recovery has begun, and has not come to its end: the state may say anything of the cluster.
+    /// Whether a recovery has begun and not ended: the state is unreliable until then.
     pub fn is_recovering(&self) -> bool {
         self.directory.join(RECOVERING).exists()
     }
@@ -293,7 +295,7 @@ impl Identity {
         sync(&self.directory)
     }
 
-    /// Notes that the recovery has come to its end.
+    /// Notes the end of the recovery.
     ///
     /// # Errors
     /// [`IdentityError::Io`].
@@ -311,7 +313,8 @@ impl Identity {
         remove_whole(&self.etcd_directory())
     }
 
-    /// Puts the data of this server's member of etcd where no member finds them. Those that were put aside before are removed.
+    /// Moves the data of this server's member of etcd to a place for no member. Removes data moved there
+    /// before.
     ///
     /// # Errors
     /// [`IdentityError::Io`].
@@ -330,8 +333,8 @@ impl Identity {
         self.directory.join(ETCD_ANEW)
     }
 
-    /// Puts the data that a recovery has made whole where the member finds them. Those that it read are put aside first: if they are not in their place
-    /// any more, the new ones are whole.
+    /// Moves the complete data of a recovery into the member's place. Moves the old data away first: once
+    /// these are gone from their place, the new ones are complete.
     ///
     /// # Errors
     /// [`IdentityError::Io`]; [`Self::resume_recovery`] completes it.
@@ -370,8 +373,8 @@ impl Identity {
         self.remember(Facts { certified_unix_s, unrecorded, ..self.facts.clone() })
     }
 
-    /// The cluster's facts at the last reading of its records; `None`: nothing was written, or the file is
-    /// damaged.
+    /// Returns the cluster's facts at the last reading of its records; `None`: nothing was written, or the
+    /// file is damaged.
     pub fn known(&self) -> Option<Known> {
         serde_json::from_slice(&std::fs::read(self.directory.join(KNOWN)).ok()?).ok()
     }

@@ -1,7 +1,7 @@
 //! Issues of the cluster, for health.
 //!
-//! Promises: heartbeats at the moment of the request tell which servers are up; reports of etcd and the
-//! records are as of the last check, which nobody waits for.
+//! Promises: heartbeats at the moment of the request say which servers are up; reports of etcd and the
+//! records are as of the last check, for which no request waits.
 
 use api::cluster::Unserved;
 use api::model::{Health, HealthIssue};
@@ -20,7 +20,7 @@ const CERTIFICATE_WARNING_DAYS: u64 = 120;
 /// be planned.
 const AUTHORITY_WARNING_DAYS: u64 = 730;
 const DAY_S: u64 = 86_400;
-/// A member of etcd that starts, or is made anew, has its vote sooner.
+/// A member of etcd that starts, or is replaced, has its vote sooner.
 const MEMBER_PATIENCE_S: u64 = 15;
 pub(crate) const MEMBER_CODE: &str = "cluster_state_member";
 
@@ -31,13 +31,13 @@ type Since = BTreeMap<(String, String), u64>;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Looked {
     pub alarms: Vec<EtcdAlarm>,
-    /// The members of etcd, as they are; none if that is not known.
+    /// The present members of etcd; none if unknown.
     pub etcd: Vec<MemberHealth>,
-    /// `None`: there was no check yet.
+    /// Time of the check; `None`: none yet.
     pub at: Option<Instant>,
 }
 
-/// Inputs of the issues, and since when each issue is there.
+/// Inputs of the issues, and the start of each.
 #[derive(Default)]
 pub(crate) struct Issues {
     looked: Mutex<Looked>,
@@ -130,7 +130,7 @@ pub(crate) fn find(seen: &Seen<'_>) -> Vec<HealthIssue> {
     found
 }
 
-/// Most of the servers are not heard.
+/// The majority of the servers is not heard.
 fn without_quorum(cluster: &str, unserved: &Unserved) -> HealthIssue {
     issue(
         Health::Unhealthy,
@@ -190,8 +190,7 @@ fn without_members(seen: &Seen<'_>) -> Option<HealthIssue> {
     })
 }
 
-/// Members without a vote that ought to have one, on servers that are up: a server that is down is an
-/// issue of its own.
+/// Members that lack a due vote, on servers that are up: a server that is down is an issue of its own.
 pub(crate) fn members_without_vote<'a>(seen: &'a Seen<'_>) -> impl Iterator<Item = HealthIssue> + 'a {
     let etcd = &seen.looked.etcd;
     let up = seen.members.iter().filter(|node| !etcd.is_empty() && !(seen.is_down)(node.id));

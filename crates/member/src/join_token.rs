@@ -1,9 +1,9 @@
-//! Tokens: the holder of one may join one server to the cluster, for an hour.
+//! Tokens: each lets its holder join one server to the cluster, for an hour.
 //!
-//! Owns `join-token/` and a token's text. Promises: the state keeps a hash only; a token is good once; a text that was not copied whole is
-//! told from a wrong one. A token also says how the cluster's servers prove their identity (the
-//! authority's fingerprint) and at which addresses they are, so that a joining server trusts nothing on
-//! the way.
+//! Owns `join-token/` and a token's text. Promises: the state keeps a hash only; a token is valid once;
+//! a truncated text is distinguished from a wrong one. A token also contains the authority's
+//! fingerprint, which proves the cluster's servers, and their addresses, so that a joining server
+//! trusts nothing on the network.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
@@ -39,7 +39,7 @@ pub struct JoinTokenRecord {
     pub id: String,
     /// SHA-256 of the secret part in hexadecimal digits: the records do not hold the secret.
     pub secret_sha256: String,
-    /// Unix time in seconds after which the token lets nobody in.
+    /// Expiry of the token, as Unix time in seconds.
     pub expires_unix_s: u64,
     /// The name of the server that joined by it.
     #[serde(default)]
@@ -53,12 +53,12 @@ impl Record for JoinTokenRecord {
     }
 }
 
-/// A token as its holder has it: the secret part wipes itself.
+/// A token in its holder's hands: the secret part wipes itself.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinToken {
     /// Public part, which names the token's record.
     pub id: TokenId,
-    /// Secret part, which proves that the holder was given the token.
+    /// Secret part, known to the holder only.
     pub secret: TokenSecret,
     /// Fingerprint of the cluster's authority.
     pub authority: Fingerprint,
@@ -134,10 +134,10 @@ pub enum TokenRefused {
     Used(String),
 }
 
-/// Makes a token; also forgets old ones.
+/// Makes a token; also removes old ones.
 ///
 /// # Errors
-/// Those of the state; `Unknown` also if there are no random numbers or too many tokens.
+/// Those of the state; `Unknown` also without random numbers or with too many tokens.
 pub fn create(
     state: &(impl Typed + ?Sized),
     authority: Fingerprint,
@@ -245,7 +245,7 @@ impl fmt::Display for JoinToken {
     }
 }
 
-/// Tells a text that was cut or changed from one that was not; protects against nothing.
+/// Distinguishes a truncated or changed text from an intact one; protects against nothing.
 fn check_of(bytes: &[u8]) -> [u8; CHECK_BYTES] {
     let mut check = [0; CHECK_BYTES];
     check.copy_from_slice(&digest(&SHA256, bytes).as_ref()[..CHECK_BYTES]);

@@ -1,8 +1,9 @@
-//! A server's own upkeep in its cluster, whenever the records of servers change, and every few seconds.
+//! A server's own maintenance in its cluster, at each change of the servers' records, and every few
+//! seconds.
 //!
-//! Learns of the server's removal ([`crate::removal`]), renews its certificate, has its member of etcd refuse revoked ones, remembers where etcd's
-//! members are, keeps its seat among them, records that it is drained, and looks for issues. Promises:
-//! retries failures, and logs each once.
+//! Finds out about the server's removal ([`crate::removal`]), renews its certificate, has its member of
+//! etcd refuse revoked ones, records the addresses of etcd's members, keeps its seat among them,
+//! records that it is drained, and looks for issues. Promises: retries failures, and logs each once.
 
 use crate::admission;
 use crate::control::{ClusterControl, revocation_list};
@@ -36,12 +37,13 @@ const WAIT: Duration = Duration::from_secs(1);
 /// Changes within this time are read together.
 const TOGETHER: Duration = Duration::from_millis(20);
 
-/// Sees to this server's part in its cluster until the task is dropped; ends at once on a single server.
+/// Maintains this server's part in its cluster until the task is dropped; ends immediately on a single
+/// server.
 pub async fn keep(control: Arc<ClusterControl>) {
     tokio::join!(see_to(control.clone()), ask_own_etcd(control.clone()), retreat::follow(control));
 }
 
-/// Asks this server's member of etcd for its state, again and again; ends at once on a single server.
+/// Polls this server's member of etcd; ends immediately on a single server.
 async fn ask_own_etcd(control: Arc<ClusterControl>) {
     let Some(credentials) = control.credentials() else { return };
     let server = credentials.facts().name;
@@ -51,7 +53,8 @@ async fn ask_own_etcd(control: Arc<ClusterControl>) {
         let Ok(found) = asked else { return };
         control.own_etcd.note(found, &server, asked_at);
         let votes = match control.keys.uses_other_etcd {
-            // That one's members are not the servers': what the others have to know is whether it answers this server.
+            // A foreign etcd's members are not the servers': the others need to know whether it answers this
+            // server.
             true => answers(&control).await,
             false => control.own_etcd.votes() == Some(true),
         };
@@ -72,7 +75,7 @@ async fn see_to(control: Arc<ClusterControl>) {
     let (told, mut changed) = tokio::sync::watch::channel(());
     for prefix in [ClusterRecord::PREFIX, NodeRecord::PREFIX] {
         let (watch, told) = (control.state.watch(prefix), told.clone());
-        // A thread of its own for each: they sleep.
+        // A thread for each: they sleep.
         tokio::task::spawn_blocking(move || {
             while !told.is_closed() {
                 if watch.wait(WAIT).is_some() {
@@ -111,7 +114,7 @@ fn told(error: impl std::fmt::Display) -> String {
 }
 
 impl ClusterControl {
-    /// Returns the records as last read; `None`: not since the start, or this is a single server.
+    /// Returns the records as last read; `None`: not since the start, or on a single server.
     pub(crate) fn last_read(&self) -> Option<LastRead> {
         self.last_read.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -134,7 +137,7 @@ impl ClusterControl {
         }))
     }
 
-    /// Returns the figures for metrics, as of now; `None`: this is a single server.
+    /// Returns the present figures for metrics; `None`: on a single server.
     pub(crate) fn current_figures(&self) -> Option<ClusterFigures> {
         let facts = self.credentials()?.facts();
         let read = self.last_read();
@@ -163,7 +166,7 @@ impl ClusterControl {
 
     /// Does all upkeep once; returns the time until the next. Tries all steps, and reports the first failure.
     fn look(&self, credentials: &Credentials) -> Result<Duration, String> {
-        // Before any request to etcd, which would refuse a certificate whose time is over.
+        // Before any request to etcd, which would refuse an expired certificate.
         if credentials.renew_alone(unix_now_s())? {
             let endpoints = credentials.facts().endpoints;
             self.engine().reconfigure(endpoints, credentials.for_etcd())?;
@@ -186,7 +189,7 @@ impl ClusterControl {
         let facts = credentials.facts();
         let alarms = self.engine().alarms();
         self.issues.note(Looked { alarms, etcd: etcd.unwrap_or_default(), at: Some(Instant::now()) });
-        // Notes the start of new issues now, whether or not somebody asks.
+        // Notes the start of new issues now, even without a request.
         self.current_issues();
         let all_vote =
             self.with_seen(|seen| issues::members_without_vote(seen).next().is_none()).unwrap_or(true);
@@ -233,7 +236,7 @@ impl ClusterControl {
         credentials.remember(Facts { endpoints, ..facts }).map_err(told)
     }
 
-    /// Sees to it that this server's member of etcd works, if it is to run one.
+    /// Keeps this server's member of etcd working, if it should run one.
     fn keep_seat(
         &self,
         credentials: &Credentials,

@@ -1,35 +1,35 @@
 //! This server as a part of a cluster: its identity, admission of others, and the API's requests to the
 //! cluster.
 //!
-//! Owns `DATA/cluster`. Promises: nothing listens unless the daemon hands a socket over; strangers take a bounded share of connections
-//! and time, and change nothing without a token. [`admission`] decides about joins, heartbeats
-//! about life.
+//! Owns `DATA/cluster`. Promises: listens only on sockets from the daemon; strangers take a bounded
+//! share of connections and time, and change nothing without a token. [`admission`] decides about
+//! joins, heartbeats about life.
 //!
 //! | file | |
 //! |---|---|
 //! | `admission`, `join_token` | changes of the records when a server founds, joins, drains or leaves; the token of a join |
 //! | `identity` | files that name this server and its cluster |
-//! | `wire` | questions and answers between servers, on the cluster's port |
+//! | `wire` | requests and answers between servers, on the cluster's port |
 //! | `control` | the API's requests: founding, joining, tokens, the view, preflight |
-//! | `questions` | questions of other servers |
+//! | `questions` | requests of other servers |
 //! | `departure` | draining and removal |
-//! | `keeping` | own upkeep: certificate, addresses of etcd, the end of draining, issues of health |
-//! | `seat` | its seat among the members of etcd: taken, and made anew when its member was lost |
-//! | `engine`, `options` | the engine of the records, redb or etcd: how it is started and asked |
-//! | `undoing` | a founding that cannot go on is taken back |
+//! | `keeping` | own maintenance: certificate, addresses of etcd, the end of draining, issues of health |
+//! | `seat` | its seat among the members of etcd: taken, and replaced after a loss |
+//! | `engine`, `options` | the engine of the records, redb or etcd: its start and its requests |
+//! | `undoing` | undoes a founding that cannot continue |
 //! | `credentials`, `tls`, `renewal`, `alone` | the server's credentials, and their renewal, with the cluster and without |
 //! | `listener`, `asking` | the cluster's port, at both ends |
-//! | `waiting`, `unready` | why a server that starts still waits for the cluster's state; its API meanwhile |
-//! | `removal` | how a server that runs learns that it was removed |
-//! | `guesses` | how often a host may show tokens that are none |
-//! | `handing_on` | requests of the API that another server carries out |
-//! | `hearing` | the state of etcd's members, without waiting for long |
-//! | `own_etcd` | this server's member of etcd, asked each second: one that hangs becomes an issue |
+//! | `waiting`, `unready` | why a starting server still waits for the cluster's state; its API meanwhile |
+//! | `removal` | how a running server finds out about its removal |
+//! | `guesses` | limit on a host's wrong tokens |
+//! | `handing_on` | requests of the API forwarded to another server |
+//! | `hearing` | the state of etcd's members, within a short timeout |
+//! | `own_etcd` | this server's member of etcd, polled each second: one that hangs becomes an issue |
 //! | `figures` | figures of the cluster for metrics |
-//! | `retreat` | its member of etcd makes way when this server, whose data reach nobody, falls silent |
-//! | `unserved` | the reason why this server serves no volumes if it does not hear most of the others |
-//! | `section` | the configuration's keys of it |
-//! | `possessions` | things that a joining server may not have |
+//! | `retreat` | stops its member of etcd when this server, whose data reach nobody, falls silent |
+//! | `unserved` | the reason why this server serves no volumes without a majority |
+//! | `section` | the cluster's keys in the configuration |
+//! | `possessions` | objects that a joining server may not have |
 //! | `applicant`, `preflight`, `view` | description of itself, checks that servers fit, view of the cluster |
 
 #![forbid(unsafe_code)]

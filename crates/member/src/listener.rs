@@ -1,9 +1,9 @@
-//! The cluster's port: joins, and questions of servers to each other.
+//! The cluster's port: joins, and requests between servers.
 //!
-//! Promises: at most [`SEATS`] connections, half of them of strangers, who make way for others; no
-//! address has more than a part of either. A peer that is not a server of the cluster, or no longer, is
-//! a stranger. A connection that sends nothing, or rubbish, ends after [`PATIENCE`]; a stranger's
-//! always after [`STRANGER_TIME`]. Answers questions in order. Never decides: that is [`Host`]'s.
+//! Promises: at most [`SEATS`] connections, half of them of strangers, who yield to others; no address
+//! has more than a part of either. A peer that is not, or no longer, a server of the cluster is a
+//! stranger. A silent or invalid connection ends after [`PATIENCE`]; a stranger's always after
+//! [`STRANGER_TIME`]. Answers requests in order. Never decides: [`Host`] does.
 
 use crate::credentials::Credentials;
 use crate::wire::{Ask, PATIENCE, Tell, receive, send};
@@ -21,13 +21,13 @@ use types::AdmissionLimits;
 
 /// Questions over one connection.
 const QUESTIONS_MAX: usize = 64;
-/// A request of the API that another server handed on takes the longest; it has a bound of its own.
+/// Timeout of an answer. A forwarded request of the API takes the longest; it has its own timeout.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// One server has few connections: each is for one question. In a trial all servers have one address.
 const SEATS: AdmissionLimits =
     AdmissionLimits { connections: 128, connections_per_host: 64, guests: 64, guests_per_host: 32 };
-/// A join, which adds a member to etcd, takes half a minute at most.
+/// A join, which adds a member to etcd, takes at most half a minute.
 const STRANGER_TIME: Duration = Duration::from_secs(45);
 
 /// The server that answers questions.
@@ -35,7 +35,8 @@ pub trait Host: Send + Sync + 'static {
     /// Whether it is the certificate of a server that is in the cluster now.
     fn is_member(&self, from: Fingerprint) -> Pin<Box<dyn Future<Output = bool> + Send + '_>>;
 
-    /// `from`: the certificate that the peer showed, made by the cluster's authority; `None`: a stranger.
+    /// Answers a request. `from`: the peer's certificate, issued by the cluster's authority; `None`: a
+    /// stranger.
     fn answer(
         &self,
         peer: SocketAddr,

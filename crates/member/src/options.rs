@@ -1,4 +1,4 @@
-//! Options to start this server's member of etcd with, and addresses and certificates to ask etcd by.
+//! Options to start this server's member of etcd, and addresses and certificates for requests to etcd.
 
 use crate::identity::Identity;
 use api::pem::FILE_BYTES_MAX;
@@ -8,7 +8,7 @@ use etcd::{EtcdOptions, TlsIdentity};
 use records::StateError;
 use std::path::{Path, PathBuf};
 
-/// An etcd that somebody else runs, as the configuration names it.
+/// A foreign etcd in the configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OtherEtcd {
     /// `https://ADDRESS:PORT` of each member; none: the servers run etcd themselves.
@@ -43,7 +43,7 @@ impl OtherEtcd {
 /// In the cluster's directory: the highest revision of etcd that this server has seen.
 const SEEN_FILE: &str = "etcd.seen";
 
-/// Tells whether this server's member may start by this server's own files. One without data may have
+/// Returns whether this server's member may start by this server's own files. One without data may have
 /// voted before they were lost: it waits until the others report that it never ran, or it is another
 /// member ([`crate::seat`]).
 pub(crate) fn may_start(identity: &Identity) -> bool {
@@ -63,7 +63,7 @@ pub fn process_options(identity: &Identity, program: Option<PathBuf>) -> EtcdPro
     let facts = &identity.facts;
     let file = |name: &str| identity.directory.join(name);
     let members = facts.initial_members.clone();
-    // Callers ask only for servers that run a member.
+    // Callers only pass servers that run a member.
     let none = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     EtcdProcessOptions {
         program,
@@ -95,7 +95,7 @@ pub fn tls_identity(identity: &Identity) -> TlsIdentity {
     }
 }
 
-/// Makes the options to ask etcd with: this server's own member first, then those known.
+/// Makes the options for requests to etcd: this server's own member first, then those known.
 pub fn etcd_options(identity: &Identity) -> EtcdOptions {
     let tls = tls_identity(identity);
     let own = identity.facts.etcd.map(|addresses| format!("https://{}", addresses.client));
@@ -112,7 +112,8 @@ pub fn etcd_options(identity: &Identity) -> EtcdOptions {
     }
 }
 
-/// Forgets the revision of etcd that this server has seen: a part of a lost majority's state is given up.
+/// Forgets the revision of etcd that this server has seen, since part of a lost majority's state is
+/// abandoned.
 ///
 /// # Errors
 /// [`StateError::Open`].

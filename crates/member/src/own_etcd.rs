@@ -1,8 +1,8 @@
-//! This server's own member of etcd, asked once a second.
+//! This server's own member of etcd, polled once a second.
 //!
 //! A member that hangs becomes an issue within seconds, by the server that knows the reason: the others
 //! see only that it does not answer, and wait longer, since it might be starting. Promises: a member
-//! that has not answered since the server's start is no issue, unless it ends again and again.
+//! that has not answered since the server's start is no issue, unless it keeps exiting.
 
 use crate::issues::{MEMBER_CODE, issue};
 use api::model::{Health, HealthIssue};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// In etcd's reason if its log is shorter than it has acknowledged (raft's `commitTo`).
 const LOG_WENT_BACK: &str = "is out of range";
-/// Silence from which there is an issue: three questions, on a loaded machine.
+/// Silence from which there is an issue: three polls, on a loaded machine.
 const TOLD_AFTER: Duration = Duration::from_secs(3);
 
 /// A member that answers this long after its last end ended for a reason that has passed.
@@ -27,16 +27,16 @@ const RAN_WELL: Duration = Duration::from_secs(30);
 pub struct OwnAnswer {
     /// State of the process that this server runs.
     pub process: EtcdProcessState,
-    /// Or the reason why there is no answer.
+    /// Its answer, or why there is none.
     pub status: Result<EtcdStatus, String>,
 }
 
-/// The state of the member of etcd that this server is to run.
+/// The state of this server's member of etcd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnMember {
-    /// Not started: there is none, or it has no data.
+    /// Not started: no member, or one without data.
     Absent,
-    /// Started, or about to be: a process is kept alive.
+    /// Started, or about to be: the process is restarted when it exits.
     Runs,
     /// Removed by the other members, and ended.
     Removed,
@@ -91,12 +91,12 @@ impl OwnEtcd {
         self.watched(|watched| watched.silent.is_some())
     }
 
-    /// Whether it votes; `None`: this server runs none, or it is not known yet.
+    /// Whether it votes; `None`: this server runs none, or it is unknown.
     pub fn votes(&self) -> Option<bool> {
         self.watched(|watched| watched.votes)
     }
 
-    /// Takes a new answer. `server`: the member's server, by name; `asked_at`: when the question began.
+    /// Takes a new answer. `server`: the member's server, by name; `asked_at`: the start of the poll.
     pub fn note(&self, found: Option<OwnAnswer>, server: &str, asked_at: Instant) {
         let look =
             Look { server, asked_at, now: Instant::now(), now_unix_s: unix_now_s(), letter: &letter_of };
@@ -211,10 +211,10 @@ fn texts(process: &EtcdProcessState, look: &Look<'_>) -> [String; 3] {
     [what, meaning.to_owned(), action]
 }
 
-/// The kernel's letter for a process's state; `None`: it has ended.
+/// Returns the kernel's letter for a process's state; `None`: it has ended.
 fn letter_of(pid: u32) -> Option<char> {
     let told = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Behind the name, which may have any letter.
+    // Behind the name, which may contain any character.
     told.rsplit_once(')')?.1.trim_start().chars().next()
 }
 

@@ -1,4 +1,4 @@
-//! Possessions of a server that joins a cluster: they would be lost, or out of reach.
+//! Data of a joining server that would be lost, or out of reach.
 //!
 //! Promises: the refusal names it; nothing is deleted here.
 
@@ -42,7 +42,7 @@ pub async fn demand_nothing(
     .await
 }
 
-/// The holder of a token that this server alone knows would be refused from the join on.
+/// Refuses tokens that only this server knows: the cluster would refuse their holders.
 fn demand_no_tokens(state: &State) -> Result<(), ControlError> {
     let now_unix_s = unix_now_s();
     let good = api_tokens::list(state)?.into_iter().filter(|token| !token.is_expired(now_unix_s));

@@ -1,7 +1,7 @@
-//! Checks before servers become a cluster, and whenever an administrator asks: facts of each server,
-//! and the way between each two.
+//! Checks before servers become a cluster, and at an administrator's request: facts of each server, and
+//! the network between each two.
 //!
-//! Promises: changes nothing; every line has a finding, and a remedy if it is not good. Owns the
+//! Promises: changes nothing; every check has a finding, and a remedy if it is not good. Owns the
 //! judgement; the figures come from the servers themselves.
 
 use crate::admission::{CLOCK_SKEW_MAX_S, check_versions};
@@ -14,14 +14,14 @@ use types::size::show_size;
 
 /// Clocks that NTP keeps differ by less.
 const CLOCK_WARNING_MS: u64 = 1000;
-/// Time from which one way counts as slow: servers of a cluster are in one room, or two.
+/// One-way time that counts as slow: servers of a cluster are in one room, or two.
 const TCP_WARNING_US: f64 = 5000.0;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const PINGS: u32 = 50;
 /// Bytes that a TCP receive buffer should be able to grow to: a round trip of 1 ms at 25 Gbit/s, and then some.
 const RECEIVE_BUFFER_BYTES: u64 = 6 << 20;
 
-/// A server that was asked, and its answer.
+/// A queried server, and its answer.
 pub struct Seen {
     pub name: String,
     pub told: Result<Facts, String>,
@@ -135,7 +135,7 @@ fn judge_receive_buffer(facts: &Facts) -> PreflightCheck {
     }
 }
 
-/// A packet that one server sends and another does not take is lost without a word.
+/// Compares MTUs: a packet too large for the receiver is lost silently.
 fn judge_mtu(ours: &Facts, others: &[Seen]) -> PreflightCheck {
     let all = std::iter::once(ours).chain(others.iter().filter_map(|seen| seen.told.as_ref().ok()));
     let known: Vec<(&str, u32)> = all.filter_map(|facts| Some((facts.name.as_str(), facts.mtu?))).collect();
@@ -216,7 +216,7 @@ fn round_trip(address: SocketAddr) -> Result<f64, String> {
 pub fn mtu_of(ip: IpAddr) -> Option<u32> {
     let interfaces = sys::interface_addresses().ok()?;
     let found = interfaces.iter().find(|interface| interface.address == ip);
-    // All of 127.0.0.0/8 is the loopback interface's, which has one address of it.
+    // All of 127.0.0.0/8 is the loopback interface's, which lists one address of it.
     let name = match found {
         Some(interface) => &interface.name,
         None => {

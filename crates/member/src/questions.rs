@@ -1,7 +1,7 @@
-//! Questions of other servers on the cluster's port, and who may ask them.
+//! Requests of other servers on the cluster's port, and who may send them.
 //!
-//! Promises: a stranger may only join and check whether it could, by a token; a server that was removed
-//! is a stranger, and learns that it was removed. Admissions, refusals and wrong tokens are in the
+//! Promises: a stranger may only join, or check whether it could, by a token; a removed server is a
+//! stranger, and gets the answer that it was removed. Admissions, refusals and wrong tokens are in the
 //! audit log and in the log, with the address.
 
 use crate::admission::{self, Refused};
@@ -81,7 +81,8 @@ impl ClusterControl {
         Ok(Tell::Facts(Box::new(self.facts().await?)))
     }
 
-    /// The server of that name: as it was read last, since the records may take long to answer when a server has just died.
+    /// Returns the server of that name as last read, since the records may answer late when a server has
+    /// just died.
     pub(crate) async fn node_named(&self, name: &str) -> Result<NodeRecord, ControlError> {
         let is_it = |node: &NodeRecord| node.name.eq_ignore_ascii_case(name);
         if let Some(node) = self.last_read().and_then(|read| read.members.into_iter().find(is_it)) {

@@ -1,7 +1,8 @@
-//! How a running server learns that it was removed from its cluster, and what it still does then.
+//! How a running server finds out about its removal from its cluster, and its work after that.
 //!
-//! Promises: a server that can read the records learns of its removal as soon as they change. If they do not answer, the server asks the others every
-//! few seconds. Only a record or an answer counts: silence is no removal. From then on the API refuses every request with the reason.
+//! Promises: a server that can read the records sees its removal as soon as they change. If they do not
+//! answer, it asks the others every few seconds. Only a record or an answer counts: silence is no
+//! removal. From then on the API refuses every request with the reason.
 
 use crate::credentials::Credentials;
 use crate::engine::Engine;
@@ -19,7 +20,7 @@ const ASK_EVERY: Duration = Duration::from_secs(5);
 const LEAVING_PATIENCE: Duration = Duration::from_secs(30);
 const LEAVING_LOOK: Duration = Duration::from_millis(100);
 
-/// The server's knowledge of its own removal.
+/// This server's knowledge of its own removal.
 #[derive(Default)]
 pub(crate) struct Removal {
     asked: Mutex<Option<Instant>>,
@@ -27,12 +28,13 @@ pub(crate) struct Removal {
 }
 
 impl Removal {
-    /// Returns the reason to refuse requests; `None`: the server was not removed, as far as it knows.
+    /// Returns the reason to refuse requests; `None`: no removal is known.
     pub fn words(&self) -> Option<String> {
         self.words.get().cloned()
     }
 
-    /// Finds out whether this server was removed. `asks`: asks the other servers if the records do not answer.
+    /// Finds out whether this server was removed. `asks`: asks the other servers if the records do not
+    /// answer.
     pub async fn learn(&self, state: &State, credentials: &Credentials, asks: bool) -> bool {
         let (state, node, directory) = (state.clone(), credentials.facts().node, credentials.directory());
         let asks = asks && self.is_due();
@@ -67,7 +69,8 @@ impl Removal {
     }
 }
 
-/// Waits until etcd has removed this server's member, which may have to vote for that as one of two. The wait is bounded.
+/// Waits, for a bounded time, until etcd has removed this server's member, whose vote that may need as
+/// one of two.
 pub(crate) async fn leave_etcd(engine: Arc<dyn Engine>) {
     let began = Instant::now();
     while engine.own_member() == OwnMember::Runs && began.elapsed() < LEAVING_PATIENCE {

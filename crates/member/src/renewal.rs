@@ -35,7 +35,7 @@ pub(crate) fn note_known(
         })?;
         credentials.remember_recorded(made).map_err(|error| error.to_string())?;
     } else if own.certified_unix_s == 0 && facts.certified_unix_s > 0 {
-        // A record of before these dates were kept.
+        // The record is older than these dates.
         note_date(state, own.id, facts.certified_unix_s)?;
     }
     Ok(())
@@ -50,8 +50,8 @@ fn note_date(state: &State, node: types::NodeId, certified_unix_s: u64) -> Resul
     state.write(&dated, found.revision).map(|_| ()).map_err(told)
 }
 
-/// Does nothing if there is time left; `true`: another certificate is shown from now on. The next call
-/// retries a failed renewal: the certificate before stays good.
+/// Renews the certificate if due; `true`: another one is presented from now on. The next call retries a
+/// failure: the old certificate stays valid.
 ///
 /// # Errors
 /// Why it was not renewed.

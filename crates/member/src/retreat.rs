@@ -1,15 +1,17 @@
-//! A server whose data reach nobody falls silent, so that others take its volumes: its member of etcd makes way first.
+//! A server whose data reach nobody falls silent, so that others take its volumes, and stops its member
+//! of etcd before.
 //!
-//! The data plane asks for it (`node`), then heartbeats fall silent (`heartbeat`); this is the part
-//! in between. Followers keep a leader of etcd whose entries reach nobody, and whose small signs of life do,
-//! and nobody commits. So the process ends, and starts again when the server speaks again. Promises:
+//! The data plane requests it (`node`), and heartbeats then fall silent (`heartbeat`); this is the part
+//! in between. If a leader of etcd cannot deliver entries, but still delivers its small heartbeats,
+//! followers keep it, and nobody commits. So the process stops, and starts again when the server speaks
+//! again. Promises:
 //!
-//! 1. The member ends only if the others have a majority of their own: most of all members, without this one, are heard to vote.
-//!    An etcd that somebody else runs has no members here: most of the servers, without this one, say
-//!    that it answers them.
-//! 2. The member's log has everything that it acknowledged, and it begins anew with that log; mere
+//! 1. The member stops only if the others have a majority of their own: heartbeats show most of all
+//!    members, without this one, as voting. A foreign etcd has no members here: most of the servers,
+//!    without this one, report that it answers them.
+//! 2. The member's log has everything that it acknowledged, and it starts again with that log; mere
 //!    proposals were reported to nobody.
-//! 3. If the others lose that majority while it is away, it begins again, and the server speaks.
+//! 3. If the others lose that majority meanwhile, it starts again, and the server speaks.
 
 use crate::control::ClusterControl;
 use heartbeat::shell::Retreat;
@@ -20,10 +22,11 @@ use types::NodeId;
 
 /// Interval between checks.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// Time for which the others may be without a majority of etcd: they elect a leader anew.
+/// Time for which the others may be without a majority of etcd: they elect a new leader.
 const ELECTION_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Has this server's member of etcd make way when the data plane wants the server to fall silent; ends at once on a single server.
+/// Stops this server's member of etcd when the data plane wants the server to fall silent; ends
+/// immediately on a single server.
 pub(crate) async fn follow(control: Arc<ClusterControl>) {
     let Some(credentials) = control.credentials() else { return };
     let own = credentials.facts().node;
@@ -74,8 +77,9 @@ fn tell(makes_way: bool) {
     }
 }
 
-/// Whether the cluster's state works for the others, as they say: most of etcd's members, by the servers' records, are others that vote; or, if
-/// somebody else runs etcd, that answers most of the servers without this one.
+/// Whether the cluster's state works for the others, by their own reports: most of etcd's members, by
+/// the servers' records, are others that vote; or a foreign etcd answers most of the servers without
+/// this one.
 fn others_vote(servers: &[NodeRecord], own: NodeId, retreat: &Retreat) -> bool {
     let has_seats = servers.iter().any(|server| server.etcd.is_some());
     let asked: Vec<NodeId> =

@@ -1,18 +1,20 @@
 //! This server's seat among the members of etcd.
 //!
 //! The members decide: the list that a majority of them agrees on, and each one's own answer. A record
-//! that names a member says only that there ought to be one. Promises:
+//! that names a member only says that there should be one. Promises:
 //!
-//! 1. A member whose data are gone never runs again under its number. It may have voted, and acknowledged entries, which it would have forgotten:
-//!    Raft counts on that memory. It is removed, and another one is added in its place, which begins without a vote.
-//! 2. A member is removed only when the others have a majority of their own that answers, so that etcd
-//!    goes on in any case.
-//! 3. Data of a member that was removed are put aside, not deleted.
-//! 4. A member that has made another state of the same entries than the leader is not kept: it is removed as one that has lost its data, if
-//!    the others, which agree with the leader, have a majority.
+//! 1. A member that has lost its data never runs again under its number. It may have voted, and
+//!    acknowledged entries, without remembering: Raft depends on that memory. It is removed, and
+//!    another one is added in its place, which begins without a vote.
+//! 2. A member is removed only when the others have an answering majority of their own, so that etcd
+//!    continues in any case.
+//! 3. Data of a removed member are kept under another name, not deleted.
+//! 4. A member whose state differs from the leader's at the same entries is not kept: it is removed
+//!    like one that has lost its data, if the others, which agree with the leader, have a majority.
 //!
-//! Each step can be cut off, and the next check continues from the state that it finds: a member is put
-//! aside before it is removed, removed before another one is added, and added before that runs.
+//! Each step can be interrupted, and the next check continues from the present state: a member's data
+//! are moved away before it is removed, removed before another one is added, and added before that
+//! runs.
 
 use crate::admission::{self, EtcdAddresses};
 use crate::applicant::free_etcd_ports;
@@ -27,7 +29,7 @@ use records::{EtcdMember, NodeRecord, State, StateError, nodes};
 use std::path::Path;
 use types::NodeId;
 
-/// No member of etcd has it.
+/// Number that no member of etcd has.
 const NO_MEMBER: u64 = 0;
 
 /// One check of the seat.
@@ -140,13 +142,13 @@ impl Seat<'_> {
         let addresses = free_etcd_ports(own.cluster.ip()).map_err(told)?;
         match admission::take_etcd_seat(self.state, facts.node, addresses) {
             Ok(Some(node)) => self.sit(&node, addresses),
-            // Another server has it.
+            // Another server took it.
             Ok(None) | Err(StateError::Unknown(_) | StateError::NotApplied(_)) => Ok(()),
             Err(error) => Err(told(error)),
         }
     }
 
-    /// Adds the member that this server's record names, if etcd does not have it, and runs it.
+    /// Adds the member in this server's record, if etcd does not have it, and runs it.
     fn sit(&self, own: &NodeRecord, addresses: EtcdAddresses) -> Result<(), String> {
         let initial_members = self.engine.add_member(own)?;
         // The one that left goes from etcd after its server has gone from the records, and etcd starts with all members named, or not at all.
@@ -172,7 +174,7 @@ impl Seat<'_> {
 
     /// Removes members of servers that have left: one that was not removed with its server counts for the majority, and does nothing for it.
     fn drop_strays(&self) -> Result<(), String> {
-        // Read behind the list: a server's record is there before its member.
+        // Read after the list: a server's record exists before its member.
         let records = nodes::members(self.state).map_err(told)?;
         let is_recorded = |member: &MemberHealth| {
             let mut known = records.iter().filter_map(|node| node.value.etcd.as_ref());

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use uuid::Uuid;
 
-/// This server's part in a cluster, if it is in one or is to be.
+/// This server's part in a present or future cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterSection {
@@ -17,9 +17,9 @@ pub struct ClusterSection {
     pub listen: String,
     /// Further addresses of this server, the preferred one first.
     pub addresses: Vec<IpAddr>,
-    /// Rack that the server is in; empty: not named.
+    /// Rack of the server; empty: not named.
     pub rack: String,
-    /// Chassis that the server is in; empty: not named.
+    /// Chassis of the server; empty: not named.
     pub chassis: String,
     /// Other servers' disks are reached by SMB Direct if those serve it.
     pub bus_by_rdma: bool,
@@ -31,13 +31,13 @@ pub struct ClusterSection {
     pub etcd: Vec<String>,
     /// File of the authority of that etcd's members, in PEM form.
     pub etcd_ca_file: PathBuf,
-    /// File of the certificate by which that etcd knows this server, in PEM form.
+    /// File of this server's certificate for that etcd, in PEM form.
     pub etcd_certificate: PathBuf,
     /// File of that certificate's private key, in PEM form.
     pub etcd_key: PathBuf,
 }
 
-/// Half of the channels that a session of an SMB server may have: dead ones may be there for a while
+/// Half of the channels that a session of an SMB server may have: dead ones may remain for a while
 /// beside those in use.
 const BUS_CHANNELS_MAX: u32 = 16;
 
@@ -104,10 +104,10 @@ impl ClusterSection {
         Ok(())
     }
 
-    /// Where the other servers of a cluster reach this one; `None`: it is a single server.
+    /// Returns this server's address for the others of a cluster; `None`: it is a single server.
     ///
     /// # Errors
-    /// Why it is no such address.
+    /// Why it is not a valid address.
     pub fn listen_address(&self) -> Result<Option<SocketAddr>, String> {
         let text = &self.listen;
         if text.is_empty() {
@@ -122,7 +122,7 @@ impl ClusterSection {
         Ok(Some(address))
     }
 
-    /// The etcd that somebody else runs, if there is one.
+    /// Returns the foreign etcd, if any.
     pub fn other_etcd(&self) -> OtherEtcd {
         OtherEtcd {
             endpoints: self.etcd.clone(),
@@ -132,8 +132,8 @@ impl ClusterSection {
         }
     }
 
-    /// The section for the cluster side, without the addresses of SMB, which are those of the listeners.
-    /// `listen`: of the cluster's port.
+    /// Makes the section for the cluster side, without the addresses of SMB, which are those of the
+    /// listeners. `listen`: of the cluster's port.
     pub fn keys(
         &self,
         name: &str,

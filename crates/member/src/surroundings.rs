@@ -16,38 +16,39 @@ pub trait OwnServer: Send + Sync + 'static {
     fn pools(&self) -> Answer<'_, Vec<String>>;
     /// How other servers' disks are reached.
     fn bus(&self) -> Answer<'_, Vec<BusPeer>>;
-    /// Tells whether another server lives, if heartbeats tell.
+    /// Returns whether another server lives, if heartbeats tell.
     fn is_up(&self, node: NodeId) -> Option<bool>;
-    /// How often a majority took a process of another server for dead that had not ended, as heard since this one started; `None`: not known.
+    /// How often a majority took a running process of another server for dead, as heard since this one
+    /// started; `None`: unknown.
     fn survived(&self, _node: NodeId) -> Option<u64> {
         None
     }
-    /// Tells whether this server may answer for volumes; `None`: nobody else has a say, or heartbeats have
-    /// not begun.
+    /// Returns whether this server may answer for volumes; `None`: there are no other voters, or heartbeats
+    /// have not begun.
     fn standing(&self) -> Option<Standing> {
         None
     }
-    /// The state of a retreat, which the data plane asks for when its data reach nobody.
+    /// Returns the state of a retreat, which the data plane requests when its data reach nobody.
     fn retreating(&self) -> Retreat {
         Retreat::default()
     }
     /// Lets this server fall silent if that is wanted; or not any more.
     fn hush(&self, _is_hushed: bool) {}
-    /// Tells the others whether this server's member of etcd votes.
+    /// Reports to the others whether this server's member of etcd votes.
     fn note_vote(&self, _votes: bool) {}
-    /// Readies the rest of a single server for becoming the first of a cluster while it serves: until
-    /// [`OwnServer::stay`] or [`OwnServer::join`] nothing is recorded as a single server does. Refused
-    /// during changes, or if the cluster's port is taken.
+    /// Prepares the rest of a single server for becoming the first of a cluster while it serves: until
+    /// [`OwnServer::stay`] or [`OwnServer::join`] it records nothing as a single server. Refused during
+    /// changes, or if the cluster's port is in use.
     fn ready_to_join(&self) -> Answer<'_, ()>;
     /// Stays a single server after all.
     fn stay(&self);
-    /// Makes the rest a part of the cluster, which has the records. Done when others may be let in.
+    /// Makes the rest a part of the cluster, which has the records. Done when others may be admitted.
     fn join(&self, facts: Facts) -> Answer<'_, ()>;
 }
 
 /// Carries out requests of the API that other servers hand on.
 pub trait ErrandRunner: Send + Sync + 'static {
-    /// `peer`: the server that asks, which is in the cluster; `caller`: the caller of that server.
+    /// Executes a request. `peer`: the requesting server of the cluster; `caller`: its caller.
     fn carry_out(
         &self,
         peer: SocketAddr,
@@ -55,7 +56,7 @@ pub trait ErrandRunner: Send + Sync + 'static {
         caller: Caller,
     ) -> Pin<Box<dyn Future<Output = Carried> + Send + '_>>;
 
-    /// Writes a line to the audit log.
+    /// Writes an entry to the audit log.
     fn audit(&self, peer: SocketAddr, action: &str, target: &str, outcome: Outcome, detail: &str);
 }
 

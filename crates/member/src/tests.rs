@@ -302,7 +302,7 @@ async fn a_server_with_tokens_of_its_own_joins_once_they_are_deleted_and_is_told
     let token = control.new_token().await.unwrap().token;
     let now_unix_s = unix_now_s();
     for (name, expires) in [("monitoring", None), ("backup", Some(now_unix_s + 3600)), ("old", Some(2))] {
-        // The last one has expired long since, and admits nobody by itself.
+        // The last one has long expired, and admits nobody even without a deletion.
         let made_unix_s = if name == "old" { 1 } else { now_unix_s };
         api_tokens::create(&second.state, name, Role::Reader, expires, made_unix_s).unwrap();
     }
@@ -418,7 +418,7 @@ async fn a_server_without_an_address_for_a_cluster_says_what_to_set() {
 #[tokio::test]
 async fn a_founding_that_was_cut_off_is_begun_again() {
     let server = Server::new("node-1");
-    // As if it had ended behind the commit: the records are there, and DATA/cluster is not.
+    // As if it had ended after the commit: the records exist, and DATA/cluster does not.
     server.start().create(CreateCluster { name: "C".into() }).await.unwrap();
     std::fs::remove_dir_all(server.data.path().join("cluster")).unwrap();
     server.start().create(CreateCluster { name: "D".into() }).await.unwrap();
@@ -641,7 +641,7 @@ async fn an_errand_reaches_the_server_it_is_for_and_only_servers_of_the_cluster_
         let (method, path) = ("DELETE".into(), "/api/v1/volumes/data".into());
         Ask::Errand(crate::wire::Errand { method, path, body: Secret(String::new()), by: None })
     };
-    // The record's address leads to another server of the cluster, which learns nothing of the question.
+    // The record's address is that of another server of the cluster, which must not see the request.
     let echo = Arc::new(Echo::default());
     control.set_runner(echo.clone());
     let record = nodes::member_named(&first.state, "node-2").unwrap().unwrap().value;
@@ -715,7 +715,7 @@ async fn a_certificate_is_renewed_while_the_server_runs_and_both_are_good_until_
     assert_eq!(renew_if_due(&proof, &second.state, &second.key, now), Ok(false));
     let after = Identity::open(second.data.path()).unwrap().unwrap();
     assert_ne!(after.certificate, before.certificate);
-    // The server shows the new certificate without a restart, and the first server knows it.
+    // The server presents the new certificate without a restart, and the first server accepts it.
     let tls = Arc::new(tls::asking(&Identity::open(first.data.path()).unwrap().unwrap()).unwrap());
     let (_, shown) = ask(tls, second.address(), &Ask::Facts, PATIENCE).await.unwrap();
     assert_eq!(shown, tls::fingerprint(&after.certificate).unwrap());

@@ -1,8 +1,8 @@
-//! TLS between servers of a cluster: both sides show a certificate of the cluster's authority. A server
-//! that joins has none yet, and knows the authority by its fingerprint, from the token.
+//! TLS between servers of a cluster: both sides present a certificate of the cluster's authority. A
+//! joining server has none yet, and knows the authority by its fingerprint, from the token.
 //!
-//! Promises: TLS 1.3 only; a certificate that the authority did not make ends the handshake. Callers
-//! check in the records, by the fingerprint, that its server is still in the cluster.
+//! Promises: TLS 1.3 only; a certificate from another authority ends the handshake. Callers check in
+//! the records, by the fingerprint, that its server is still in the cluster.
 
 use crate::identity::Identity;
 use api::tls::provider;
@@ -33,7 +33,7 @@ pub fn member_name() -> ServerName<'static> {
     ServerName::try_from(MEMBER_NAME).unwrap_or(ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into()))
 }
 
-/// SHA-256 of the first certificate of a PEM text.
+/// Returns the SHA-256 of the first certificate of a PEM text.
 ///
 /// # Errors
 /// [`ClusterTlsError`] if there is none.
@@ -48,8 +48,8 @@ fn roots(identity: &Identity) -> Result<Arc<RootCertStore>, ClusterTlsError> {
     Ok(Arc::new(roots))
 }
 
-/// Returns the server's certificate with the authority's behind it, which a joining server compares
-/// with its token.
+/// Returns the server's certificate, followed by the authority's, which a joining server compares with
+/// its token.
 fn chain(
     identity: &Identity,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), ClusterTlsError> {
@@ -78,7 +78,7 @@ pub fn listening(identity: &Identity) -> Result<ServerConfig, ClusterTlsError> {
         .map_err(refused)
 }
 
-/// For a server of the cluster that asks another one.
+/// Makes the configuration of a server that connects to another one.
 ///
 /// # Errors
 /// [`ClusterTlsError`].

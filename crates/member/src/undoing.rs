@@ -1,21 +1,21 @@
-//! Takes a founding back: the server is the single server of before.
+//! Undoes a founding: the server is the former single server again.
 //!
-//! Promises: at any interruption one of the two engines has the state, and not both; acknowledged
-//! changes are not lost.
+//! Promises: at any interruption exactly one of the two engines has the state; acknowledged changes are
+//! not lost.
 //!
-//! 1. It begins only if etcd is known not to have this cluster, and nothing is under way that would
-//!    make it: no record had begun to move (there is no [`Moved`]), or the move reports that it failed
-//!    ([`etcd::CarryError::Undecided`] does not), or etcd has another cluster of that name. So the
-//!    old engine has every record, and later acknowledged changes went there.
-//! 2. `DATA/cluster` goes by one rename, which is synced. A start before it continues the founding,
-//!    from the old engine, which still has the founding's records; a start behind it opens the old
+//! 1. It begins only if etcd is known not to have this cluster, and nothing under way would create it
+//!    there: no record had begun to move (there is no [`Moved`]), or the move reports that it failed
+//!    ([`etcd::CarryError::Undecided`] does not), or etcd has another cluster of that name. So the old
+//!    engine has every record, and later acknowledged changes went there.
+//! 2. One rename, which is synced, removes `DATA/cluster`. A start before it continues the founding,
+//!    from the old engine, which still has the founding's records; a start after it opens the old
 //!    engine as a single server's.
-//! 3. Only then the founding's records go from the old engine, and [`Moved`] with them, which would
-//!    make the next founding keep remains of an interrupted etcd. A start in between finds them, and a
-//!    single server heeds none of them; the next founding removes them first.
+//! 3. Only then the founding's records are removed from the old engine, and [`Moved`], which would make
+//!    the next founding keep remains of an interrupted etcd. A start in between finds them, and a
+//!    single server ignores them; the next founding removes them first.
 //!
-//! If it is unknown whether the rename is on the disk, the third step is left out: both starts are good
-//! with the records.
+//! If it is unknown whether the rename is on the disk, the third step is skipped: both starts work with
+//! the records.
 
 use crate::failure::{ControlError, off_the_loop};
 use crate::identity::{self, IdentityError};
@@ -39,7 +39,7 @@ pub(crate) fn take_back(data: &Path, state: &State) -> Result<(), IdentityError>
 
 /// State of a server after a founding that was not completed.
 pub(crate) enum Left {
-    /// The single server of before; the founding is taken back.
+    /// The former single server; the founding is undone.
     Single,
     /// Perhaps a founder: a restart continues the founding.
     Founder,
@@ -54,7 +54,7 @@ pub(crate) async fn leave_founding(
     error: ApiError,
 ) -> (Left, ApiError) {
     let why = error.message;
-    // A move of which nobody knows whether it happened leaves the state with etcd.
+    // A move with an unknown outcome leaves the state with etcd.
     if EtcdState::of(state).is_none() {
         let (data, state) = (data.to_owned(), state.clone());
         match off_the_loop(move || Ok(take_back(&data, &state)?)).await {

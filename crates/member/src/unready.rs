@@ -1,7 +1,8 @@
 //! Answers API requests while a server waits for the cluster's state: 503, with the reason.
 //!
-//! Promises: answers only once the wait has lasted, so as not to disturb an ordinary start; one request at a
-//! time, each within a second, of bounded size. Needs no token, as it reveals only what `/healthz` does.
+//! Promises: answers only once the wait has lasted, so as not to disturb an ordinary start; one request
+//! at a time, each within a second, of bounded size. Needs no token, as it reveals only what `/healthz`
+//! does.
 
 use crate::identity::Identity;
 use crate::waiting::look;
@@ -42,7 +43,7 @@ struct Answering {
 }
 
 impl Waiting {
-    /// Begins to answer on the API's socket. `None`: a single server waits for nobody.
+    /// Begins to answer on the API's socket. `None`: a single server has no wait.
     pub fn begin(listener: &TcpListener, data: &Path, leave_address: LeaveAddress) -> Option<Self> {
         let identity = Identity::open(data).ok()??;
         let listener = listener.try_clone().ok()?;
@@ -94,13 +95,13 @@ impl Answering {
                         looked = Some((Instant::now(), waits.in_words(&self.identity)));
                     }
                     let why = looked.as_ref().map_or("", |(_, why)| why);
-                    // A client that does not ask, or goes, gets no answer.
+                    // A client without a request, or one that disconnects, gets no answer.
                     let _ = answer(client, why);
                 }
                 Err(_) => std::thread::sleep(PAUSE),
             }
         }
-        // The address is written anew when the server serves.
+        // A serving server writes the address again.
         let _ = std::fs::remove_file(&self.address_file);
         Ok(())
     }

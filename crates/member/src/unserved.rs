@@ -1,4 +1,4 @@
-//! The reason why a server that does not hear most of the others answers for no volume, for every display.
+//! The reason, for every display, why a server without a majority answers for no volume.
 
 use api::cluster::Unserved;
 use heartbeat::shell::Standing;
@@ -6,12 +6,12 @@ use records::NodeRecord;
 use std::time::Duration;
 use types::NodeId;
 
-/// Time without lease from which it is reported: shorter losses pass, such as while another server is
-/// found dead.
+/// Time without lease from which it is reported: shorter losses pass, such as during another server's
+/// death.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 
-/// Explains why this server may answer for no volume, if it may not. `members`: those on record, which
-/// all vote.
+/// Explains why this server may answer for no volume, if it may not. `members`: those on record, all
+/// with a vote.
 pub(crate) fn unserved(members: &[NodeRecord], own: NodeId, standing: &Standing) -> Option<Unserved> {
     if standing.without_lease_for? < TOLD_AFTER {
         return None;
@@ -53,7 +53,7 @@ fn sentence(heard: &[String], missing: &[String]) -> String {
     format!("{what}; start {start}")
 }
 
-/// Names with commas, and a word before the last.
+/// Lists names with commas, and a word before the last.
 fn listed(names: &[String], word: &str) -> String {
     match names {
         [others @ .., last] if !others.is_empty() => format!("{} {word} {last}", others.join(", ")),

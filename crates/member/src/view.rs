@@ -1,4 +1,4 @@
-//! The cluster as it is shown: servers with their holdings, and the losses if one more server died.
+//! The view of the cluster: servers with their holdings, and the losses if one more server died.
 
 use crate::preflight::Seen;
 use crate::surroundings::OwnServer;
@@ -24,14 +24,14 @@ pub struct Holdings {
 pub(crate) enum Demand {
     /// Every volume is served while the server is away.
     Service,
-    /// None: the administrator knows which volumes are not served.
+    /// No condition: the administrator knows which volumes are not served.
     Nothing,
 }
 
 /// The records that a view is made of, and when they were read.
 #[derive(Clone)]
 pub(crate) struct LastRead {
-    /// The cluster's record; `None`: this is a single server.
+    /// The cluster's record; `None`: on a single server.
     pub cluster: Option<ClusterRecord>,
     pub members: Vec<NodeRecord>,
     pub holdings: Arc<Holdings>,
@@ -93,10 +93,10 @@ impl Holdings {
         ))
     }
 
-    /// Demands that every volume can do without the copies on a dead server, before it is taken out.
+    /// Checks, before the removal of a dead server, that no volume depends on its copies.
     ///
     /// # Errors
-    /// The volumes that cannot.
+    /// The volumes that do.
     pub fn demand_nothing_counts_on(&self, node: &NodeRecord) -> Result<(), String> {
         let own: Vec<_> = self.disks_of(node).map(|disk| disk.id).collect();
         let counts = |volume: &&VolumeRecord| volume.in_sync.iter().any(|disk| own.contains(disk));
@@ -122,7 +122,7 @@ impl Holdings {
         let needs = |volume: &&VolumeRecord| {
             let has_some = volume.in_sync.iter().any(|disk| own.contains(disk));
             let elsewhere = volume.in_sync.iter().any(|disk| !own.contains(disk));
-            // Nobody knows the place of a chunk with copies in one place only.
+            // The only copies of some chunk may be on this server.
             has_some && (!elsewhere || (!volume.homes.is_empty() && volume.min_homes < 2))
         };
         let (single, others): (Vec<&VolumeRecord>, Vec<&VolumeRecord>) =
@@ -173,8 +173,8 @@ fn emptying(disk: &DiskRecord) -> String {
     }
 }
 
-/// `seen`: the answers of servers other than `own`. Heartbeats decide who lives; if they do not know,
-/// an answer does.
+/// Makes the servers' views. `seen`: the answers of servers other than `own`. Heartbeats decide about
+/// life; if they do not know, an answer does.
 pub fn nodes(
     members: &[NodeRecord],
     own: Option<NodeId>,
@@ -234,14 +234,14 @@ pub fn note_members(nodes: &mut [NodeView], engine: &StateEngine) {
     }
 }
 
-/// Returns, in a sentence each, what would be lost if one more server died.
+/// Returns, in a sentence each, the losses if one more server died.
 pub fn at_risk(nodes: &[NodeView], engine: &StateEngine, holdings: &Holdings) -> Vec<String> {
     let mut sentences = Vec::new();
     if nodes.is_empty() {
         return sentences;
     }
-    // The members of an etcd that somebody else runs are no servers of the cluster. A record says that a
-    // server ought to run a member: only the member says whether it does.
+    // The members of a foreign etcd are no servers of the cluster. A record says that a server should run
+    // a member: only the member says whether it does.
     let working: Vec<&str> = engine
         .members
         .iter()
@@ -275,7 +275,7 @@ pub fn at_risk(nodes: &[NodeView], engine: &StateEngine, holdings: &Holdings) ->
     sentences
 }
 
-/// The name of a server that is to join is nobody else's.
+/// Checks that a joining server's name is free.
 pub fn check_name(ours: &Facts, theirs: &Facts) -> PreflightCheck {
     let taken = theirs.members.iter().find(|member| member.name.eq_ignore_ascii_case(&ours.name));
     let (outcome, found) = match taken {

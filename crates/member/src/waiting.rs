@@ -1,7 +1,8 @@
-//! The reason why a starting server still waits for the cluster's state: missing servers, or its own removal.
+//! The reason why a starting server still waits for the cluster's state: missing servers, or its own
+//! removal.
 //!
-//! Promises: only checks, within [`PATIENCE`] and a little; never calls a server missing whose etcd
-//! takes a connection.
+//! Promises: only checks, within [`PATIENCE`] and a little; never reports a server as missing if its
+//! etcd accepts connections.
 
 use crate::alone::date;
 use crate::asking::ask;
@@ -54,8 +55,8 @@ impl Waits {
     }
 }
 
-/// Refuses to start a server that was removed. etcd may still answer it: its members have not read the list of revoked certificates yet, or somebody
-/// else runs it.
+/// Refuses to start a removed server. etcd may still answer it: its members have not read the list of
+/// revoked certificates yet, or it is a foreign one.
 ///
 /// # Errors
 /// Those of the state, or [`StateError::Open`]: the server was removed.

@@ -1,6 +1,7 @@
-//! Questions and answers between servers on the cluster's port: one JSON object in a frame, over TLS.
+//! Requests and answers between servers on the cluster's port: one JSON object in a frame, over TLS.
 //!
-//! Promises: a frame is bounded before anything is kept of it; an unknown question or field is refused. Secrets are not shown by `Debug`.
+//! Promises: a frame's length is checked before any of it is kept; an unknown request or field is
+//! refused. `Debug` hides secrets.
 
 use crate::admission::Applicant;
 use records::NodeRecord;
@@ -16,9 +17,9 @@ use zeroize::Zeroize;
 
 /// Bytes of one question. A body of the management API (64 KiB) fits, escaped as JSON in JSON.
 pub const FRAME_BYTES_MAX: usize = 144 << 10;
-/// Bytes of an answer, which only a server that was asked may give.
+/// Longest answer, which only a requested server may send.
 pub const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// How long a question, or its answer, may take on its way.
+/// Timeout of sending a request, or its answer.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Text that `Debug` does not show.
@@ -48,9 +49,10 @@ pub enum Ask {
     Examine { token: String, secret: Secret },
     /// The same facts for servers of the cluster.
     Facts,
-    /// Whether the server whose certificate asks is in the cluster still; it may have been removed while it was off.
+    /// Whether the server with the request's certificate is still in the cluster; it may have been removed
+    /// while it was off.
     Standing,
-    /// Has a server of the cluster look whether it reaches others.
+    /// Has a server of the cluster check whether it reaches others.
     Probe { targets: Vec<Target> },
     /// Has a server of the cluster do a task that only it can.
     Errand(Errand),
@@ -64,24 +66,24 @@ pub struct Errand {
     pub method: String,
     /// The path, with the query.
     pub path: String,
-    /// JSON; empty if there is none.
+    /// JSON; empty: none.
     pub body: Secret,
     /// `None`: the holder of a server's token file, or the server itself, asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<ErrandBy>,
 }
 
-/// The named token of the API by which somebody asked.
+/// The named token of the API behind a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ErrandBy {
     /// Name of the token of the API.
     pub token: String,
-    /// Role of that token, which bounds the task.
+    /// Role of that token, which limits the task.
     pub role: Role,
 }
 
-/// A server that is to be reached.
+/// A server to reach.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
@@ -91,7 +93,7 @@ pub struct Target {
     pub cluster: SocketAddr,
     /// Address of its SMB server; of a witness, of its cluster port.
     pub smb: SocketAddr,
-    /// Address of SMB Direct; `None`: it serves none.
+    /// Address of SMB Direct; `None`: not served.
     pub rdma: Option<SocketAddr>,
 }
 
@@ -146,11 +148,11 @@ pub struct Admission {
     pub seal_key: Secret,
     /// Client URLs of etcd's members.
     pub endpoints: Vec<String>,
-    /// Names and peer URLs of etcd's members, the new one among them if it is to run one.
+    /// Names and peer URLs of etcd's members, including the new one if it has to run one.
     pub members: Vec<(String, String)>,
 }
 
-/// A server's disks, as they are recorded.
+/// A server's disks on record.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Storage {
@@ -158,11 +160,11 @@ pub struct Storage {
     pub disks: u32,
     /// Sum of the disks' sizes in bytes.
     pub size_bytes: u64,
-    /// Paths of those that fail or are gone.
+    /// Paths of failing or missing disks.
     pub failing: Vec<String>,
 }
 
-/// A server as it is now.
+/// A server's present state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Facts {
@@ -194,10 +196,9 @@ pub struct Facts {
 pub struct Probed {
     /// Name of the server that was to be reached.
     pub name: String,
-    /// Microseconds for a connection by TCP to its SMB port; else why there was none.
+    /// Microseconds for a TCP connection to its SMB port; else the error.
     pub tcp: Result<f64, String>,
-    /// Median microseconds for a round trip of 4 KiB by SMB Direct; else why there was none. `None`: it has
-    /// no SMB Direct.
+    /// Median microseconds for a round trip of 4 KiB by SMB Direct; else the error. `None`: no SMB Direct.
     pub rdma: Option<Result<f64, String>>,
 }
 
@@ -217,7 +218,7 @@ impl Message for Tell {
     const BYTES_MAX: usize = ANSWER_BYTES_MAX;
 }
 
-/// A frame as it stands on the wire.
+/// Encodes a message as a frame.
 ///
 /// # Errors
 /// If it is too long.

@@ -6,14 +6,15 @@ use smb::wire::{
 };
 use std::time::Duration;
 
-/// Bounds on what clients can make the server hold. Each is enforced with the NTSTATUS that MS-SMB2 names.
+/// Limits of the resources that clients can take. Each is enforced with the NTSTATUS that MS-SMB2
+/// names.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections; one more is closed at once.
+    /// Connections; the server closes further ones immediately.
     pub connections: usize,
     /// STATUS_INSUFFICIENT_RESOURCES to SESSION_SETUP. Of one user, and of one host, at most half of those that others leave.
     pub sessions: usize,
-    /// SESSION_SETUP exchanges in progress: when there are more, one that was left alone ends.
+    /// SESSION_SETUP exchanges in progress; beyond it, the server ends an idle one.
     pub setups: usize,
     /// SESSION_SETUP exchanges in progress of one host: beyond, one of that host ends.
     pub setups_per_host: usize,
@@ -29,11 +30,12 @@ pub struct Limits {
     pub opens_per_session: usize,
     /// Opens of named pipes: STATUS_TOO_MANY_OPENED_FILES to CREATE.
     pub pipes_per_session: usize,
-    /// STATUS_INSUFFICIENT_RESOURCES to LOCK. The volume bounds what an open holds and waits for.
+    /// Locks of one LOCK: beyond, STATUS_INSUFFICIENT_RESOURCES. The volume bounds the locks that an open
+    /// holds and waits for.
     pub locks_per_request: usize,
     /// Most credits of one connection, and so most requests in work on it.
     pub credits: u16,
-    /// Asynchronous requests of one connection: STATUS_INSUFFICIENT_RESOURCES to what would be one more.
+    /// Asynchronous requests of one connection: beyond, STATUS_INSUFFICIENT_RESOURCES.
     pub pending_per_connection: usize,
     /// Requests in work and answers held for one connection: above it nothing more is received from it.
     pub bytes_in_flight_per_connection: usize,
@@ -112,9 +114,9 @@ impl Limits {
         payload + ANSWER_OVERHEAD_BYTES
     }
 
-    /// Bytes that sessions may make the server hold, with their tree connects, their channels and
-    /// remembered bindings; a user holds no more of it than is free. Each session has space for about
-    /// twenty tree connects, if all users have as many sessions as they may.
+    /// Bytes that sessions may take, with their tree connects, their channels and remembered bindings; a
+    /// user holds no more of it than is free. Each session has space for about twenty tree connects, if all
+    /// users have as many sessions as they may.
     pub(crate) fn session_bytes(&self) -> usize {
         const BYTES_PER_SESSION: usize = 16 << 10;
         const SESSIONS_MIN: usize = 64;
@@ -140,19 +142,19 @@ pub struct Config {
     pub dialect_max: Dialect,
     /// Requests of every session have to be signed or encrypted.
     pub require_signing: bool,
-    /// Names by which clients reach the server, besides its own and the addresses that they connected to; `*`: any.
+    /// Names of the server for clients, besides its own name and the connections' addresses; `*`: any.
     pub further_names: Vec<String>,
-    /// Logons that were meant for another server are refused also where signing is required.
+    /// Also refuse logons meant for another server if signing is required.
     pub refuse_other_names: bool,
     /// Every session is encrypted; clients that cannot are refused.
     pub require_encryption: bool,
-    /// Most wanted first (MS-SMB2 2.2.3.1.2); none: no encryption.
+    /// Ciphers, most wanted first (MS-SMB2 2.2.3.1.2); none: no encryption.
     pub ciphers: Vec<u16>,
     /// A session may be bound to several connections (SMB2_GLOBAL_CAP_MULTI_CHANNEL).
     pub multichannel: bool,
-    /// The interfaces that FSCTL_QUERY_NETWORK_INTERFACE_INFO lists. If there are none, the FSCTL is not supported.
+    /// Interfaces for FSCTL_QUERY_NETWORK_INTERFACE_INFO. If there are none, the FSCTL is not supported.
     pub interfaces: Vec<NetworkInterface>,
-    /// Bounds on memory and counts that clients can take up.
+    /// Limits of memory and counts that clients can take.
     pub limits: Limits,
 }
 

@@ -28,10 +28,10 @@ pub struct NodeAccount {
     pub token: Arc<AccessToken>,
 }
 
-/// By what somebody logged on.
+/// The proof by which somebody logged on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Credential {
-    /// The password's NT hash, which can only be compared.
+    /// The password's NT hash, only for comparison.
     Password([u8; 16]),
     Certificate(NodeId),
 }
@@ -44,9 +44,9 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// Is a user whose password is right.
+    /// Makes the subject of a user whose password is right.
     ///
-    /// `None`: a password, which can be relayed, does not give the rights of nodes.
+    /// No node: a password can be relayed, and does not give the rights of nodes.
     pub fn user(account: Account) -> Option<Self> {
         let Account { name, nt_hash, enabled, token } = account;
         let stands = enabled && !token.groups.contains(&Sid::cluster_nodes());
@@ -72,18 +72,18 @@ pub struct Share {
     pub comment: String,
     /// Volume that has the share's root.
     pub volume: VolumeId,
-    /// Directory of the volume that is the share's root, `\` between names; empty: the volume's root.
+    /// Path of the share's root in the volume, `\` between names; empty: the volume's root.
     pub path: String,
     /// Terms of the share: durability, caching, access-based enumeration.
     pub options: ShareOptions,
     /// Whether only encrypted requests reach it.
     pub encrypt: bool,
-    /// The most that each user or group may do (access masks of MS-SMB2 2.2.13.1); nobody else has access.
+    /// Greatest access of each user or group (access masks of MS-SMB2 2.2.13.1); others have none.
     pub access: Vec<(Sid, u32)>,
 }
 
 impl Share {
-    /// Says what the holder of this token may do at most through the share; 0 means nothing.
+    /// Returns the greatest access through the share for the holder of this token; 0 means nothing.
     pub fn access_of(&self, token: &AccessToken) -> u32 {
         self.access
             .iter()
@@ -92,13 +92,13 @@ impl Share {
     }
 }
 
-/// Answers at once, without I/O; every answer is of one version of accounts and shares.
+/// Answers immediately, without I/O; every answer is of one version of accounts and shares.
 pub trait Directory {
     /// Finds an account by its name, ignoring case; `domain` is the one that the client named and may be
     /// empty.
     fn account(&self, domain: &str, user: &str) -> Option<Account>;
-    /// Whether accounts are known to have changed elsewhere, and how is not known here: nobody logs on anew by a
-    /// password.
+    /// Whether accounts are known to have changed elsewhere in a way unknown here: then password logons are
+    /// refused.
     fn is_behind(&self) -> bool {
         false
     }
@@ -118,7 +118,7 @@ pub trait Directory {
     fn groups(&self) -> Vec<GroupEntry>;
     /// The name of a volume that shares lead to.
     fn volume_name(&self, volume: VolumeId) -> Option<String>;
-    /// By what nodes of this server's cluster log on; `None`: it is in none.
+    /// Prover of nodes of this server's cluster; `None`: the server is in none.
     fn node_prover(&self) -> Option<Arc<dyn NodeProver>> {
         None
     }

@@ -1,6 +1,6 @@
-//! One request, as commands see it: its message and context in, a step out.
+//! One request in the view of commands: its message and context in, a step out.
 //!
-//! A command knows neither the others nor how its answer travels: it returns the next [`Step`] of its
+//! A command knows neither the others nor the path of its answer: it returns the next [`Step`] of its
 //! request, with work of its own type if the request continues later.
 
 use crate::state::connections::{ConnectionId, Connections};
@@ -42,25 +42,25 @@ pub(crate) struct Context {
     /// The session that the request names; there need not be such a one.
     pub session: Option<SessionKey>,
     pub tree_id: u32,
-    /// The open that the request was found to be on.
+    /// The request's open, once found.
     pub open: Option<OpenKey>,
     /// The session whose key decrypted the request; the answer is encrypted with it. `None`: the request came in the clear.
     pub sealed_by: Option<SessionKey>,
     /// Proof of the key that may sign the answer. `None`: the answer goes unsigned.
     pub proof: Option<Verified>,
-    /// The request says that it is signed.
+    /// The request's header claims a signature.
     pub claims_signature: bool,
     /// AsyncId that the client received with STATUS_PENDING.
     pub async_id: Option<NonZeroU64>,
     /// ChannelSequence of the request; zero before 3.0.
     pub channel_sequence: u16,
-    /// Bytes of memory that the request takes: its own, or the payload that it asks for or brings.
+    /// Bytes of memory for the request: its own, or the payload that it reads or writes.
     pub bytes: usize,
     /// The client's RDMA registration that ends with the answer.
     pub invalidate: Option<u32>,
     /// The open counts it as outstanding (MS-SMB2 3.3.5.2.10).
     pub counted: bool,
-    /// When the server took it in. `None`: it waits for another client, which says nothing of the server's speed.
+    /// Time of receipt. `None`: it waits for another client, which does not reflect the server's speed.
     pub measured_since: Option<Monotonic>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) enum Body {
     Read(Payload),
     /// The number of bytes that went by RDMA.
     ReadRemote(u32),
-    /// The same, and the RDMA transform that says how the bytes are encrypted or signed (MS-SMB2 2.2.43).
+    /// The same, with the RDMA transform of the bytes' encryption or signature (MS-SMB2 2.2.43).
     ReadTransformed(u32, Vec<u8>),
     Written(u32),
     /// SMB2 ERROR response with its ErrorContextCount and data, made by [`Body::error`].
@@ -84,7 +84,8 @@ impl Body {
         match self {
             Self::Bytes(bytes) => bytes.len(),
             Self::Read(payload) => READ_RESPONSE_DATA_OFFSET - HEADER_BYTES + payload.len(),
-            // Not a byte more: cifs.ko takes a payload that went by RDMA for read, and would meet what is left in the next message.
+            // Not a byte more: cifs.ko takes the RDMA payload as read, and would find the rest in the next
+            // message.
             Self::ReadRemote(_) => size_of::<ReadResponseBody>(),
             Self::ReadTransformed(_, transform) => size_of::<ReadResponseBody>() + transform.len(),
             Self::Written(_) => size_of::<WriteResponseBody>(),
@@ -123,7 +124,7 @@ impl Body {
     }
 }
 
-/// The file that a related request without one of its own means.
+/// The file of a related request that names none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChainFile {
     None,
@@ -150,7 +151,7 @@ pub(crate) enum Step<W> {
 /// The event that a request waits for, if it is not its volume's answer.
 pub(crate) enum Until {
     Time(Monotonic),
-    /// The pipe that the request reads has bytes for it. The client is told that this takes long.
+    /// The pipe has bytes to read. The client gets STATUS_PENDING.
     PipeSays,
     /// The request before it has been answered, of the same open's enumeration.
     Turn,
@@ -166,7 +167,7 @@ impl<W> Step<W> {
         Self::Reply(NtStatus::SUCCESS, Body::Bytes(body))
     }
 
-    /// The answer that says nothing.
+    /// Makes an answer without content.
     pub fn empty() -> Self {
         let mut body = Vec::new();
         body.put(&EmptyBody::default());
@@ -202,7 +203,7 @@ impl Context {
         self.session.ok_or(NtStatus::USER_SESSION_DELETED)
     }
 
-    /// The open that the request was found to be on.
+    /// Returns the request's open.
     #[inline]
     pub fn open_key(&self) -> Result<OpenKey, NtStatus> {
         self.open.ok_or(NtStatus::FILE_CLOSED)
@@ -215,7 +216,7 @@ impl Context {
         found.and_then(|connection| connection.dialect()).unwrap_or(Dialect::Smb202)
     }
 
-    /// Returns what the server and the client of the connection agreed to know.
+    /// Returns the server's capabilities that the connection negotiated.
     pub fn server_capabilities(&self, connections: &Connections) -> Capabilities {
         connections.get(self.connection).map(|found| found.server_capabilities).unwrap_or_default()
     }
@@ -286,7 +287,7 @@ impl Context {
     }
 }
 
-/// Says which number on the wire stands for a granted oplock or lease.
+/// Returns the wire's number for a granted oplock or lease.
 pub(crate) fn wire_oplock_level(grant: &CacheGrant) -> u8 {
     match grant {
         CacheGrant::Lease { .. } => OPLOCK_LEVEL_LEASE,

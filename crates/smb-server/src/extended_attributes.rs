@@ -1,4 +1,5 @@
-//! Extended attributes on the wire: the lists that clients set (MS-FSCC 2.4.16) and ask for (2.4.16.1), and the answers.
+//! Extended attributes on the wire: lists to set (MS-FSCC 2.4.16) and to get (2.4.16.1), and the
+//! answers.
 
 use smb::wire::{FullEa, FullEas, Put, parse_get_ea_names, put_full_ea};
 use std::collections::HashMap;
@@ -23,10 +24,10 @@ pub(crate) fn read_eas(bytes: &[u8], malformed: NtStatus) -> Result<Vec<Extended
     list.map_err(|_| malformed)
 }
 
-/// The names that a request asks for.
+/// Parses the names in a request.
 ///
 /// # Errors
-/// INVALID_PARAMETER for a list that is cut short, or longer than that of all names of a file.
+/// INVALID_PARAMETER for a truncated list, or one longer than that of all names of a file.
 pub(crate) fn read_ea_names(bytes: &[u8]) -> Result<Vec<Vec<u8>>, NtStatus> {
     if bytes.len() > LIST_BYTES_MAX {
         return Err(NtStatus::INVALID_PARAMETER);
@@ -65,8 +66,8 @@ fn full(ea: &ExtendedAttribute) -> FullEa<'_> {
     FullEa { flags: ea.flags, name: &ea.name, value: &ea.value }
 }
 
-/// Lists the attributes asked for among those of a file (FileFullEaInformation), in at most `bytes_max` bytes. `names`: those asked for;
-/// `None` means all, and `single` the first one only.
+/// Lists a file's attributes with these `names` (FileFullEaInformation), in at most `bytes_max` bytes.
+/// No `names`: all; `single`: the first one only.
 pub(crate) fn list_eas(
     found: &[ExtendedAttribute],
     names: Option<&[Vec<u8>]>,

@@ -1,10 +1,11 @@
 //! The SMB 2 and 3 server as a state machine: messages, volumes' events and time in; messages out.
 //!
-//! Owns connections, sessions, tree connects, credits, signing and encryption, the wire identity of opens, asynchronous requests,
-//! break and notify traffic, pipes. Promises: advertises only what is backed; a malformed or hostile client gets the NTSTATUS that
-//! MS-SMB2 names or loses its connection, others notice nothing; requests of one client never wait for one another; everything a
-//! client can make the server hold is bounded ([`Limits`]). Never touches a disk, a socket or a clock: files live in
-//! [`volume::backend`], bytes come from and go to a transport.
+//! Owns connections, sessions, tree connects, credits, signing and encryption, the wire identity of
+//! opens, asynchronous requests, break and notify traffic, pipes. Promises: offers only implemented
+//! features; a malformed or hostile client gets the NTSTATUS that MS-SMB2 names or loses its
+//! connection, without effect on others; requests of one client never wait for one another; all
+//! resources that a client can take are bounded ([`Limits`]). Never touches a disk, a socket or a
+//! clock: files live in [`volume::backend`], bytes come from and go to a transport.
 //!
 //! The modules, each of which uses only those above it:
 //!

@@ -21,11 +21,11 @@ pub struct Gauges {
     pub setups: usize,
     /// Opens of files, disks and pipes.
     pub opens: usize,
-    /// Requests that were taken in and are not answered.
+    /// Number of requests received and not answered.
     pub requests_in_work: usize,
     /// Bytes of requests in work, and of answers that are not sent.
     pub in_flight_bytes: usize,
-    /// Bytes of requests that wait for somebody, and of data in named pipes.
+    /// Bytes of waiting requests, and of data in named pipes.
     pub parked_bytes: usize,
 }
 
@@ -34,7 +34,7 @@ pub struct Gauges {
 pub struct SessionInfo {
     /// SessionId (MS-SMB2 2.2.1.2).
     pub id: u64,
-    /// Another node of the cluster has it, and no client.
+    /// The session of another node of the cluster, not of a client.
     pub is_nodes: bool,
     /// Connections that carry the session's channels, the oldest first.
     pub connections: Vec<ConnectionInfo>,
@@ -79,11 +79,11 @@ pub struct OpenInfo {
     pub id: u64,
     /// SessionId of the session that has the open.
     pub session: u64,
-    /// Whether another node of the cluster has the open, which is of a disk.
+    /// Whether it is another node's open of a disk.
     pub is_nodes: bool,
-    /// Account name of the session; empty if the session is gone.
+    /// Account name of the session; empty if the session has ended.
     pub user: String,
-    /// Name of the share; empty if the tree connect is gone.
+    /// Name of the share; empty if the tree connect has ended.
     pub share: String,
     /// `None`: a pipe.
     pub volume: Option<VolumeId>,
@@ -167,8 +167,8 @@ pub(crate) fn opens<B: Backend, D: Directory>(state: &State<B, D>, now: Monotoni
     state.opens.iter().map(|(id, open)| open_info(state, id, open, now)).collect()
 }
 
-/// Shows clients' opens with higher numbers than `after`, in the order of their numbers: at most `most`, and no more once their paths have
-/// `path_units_max` UTF-16 units. With whether there are more.
+/// Lists clients' opens with numbers above `after`, in the order of their numbers: at most `most`, and
+/// no more once their paths have `path_units_max` UTF-16 units. Also returns whether there are more.
 pub(crate) fn opens_after<B: Backend, D: Directory>(
     state: &State<B, D>,
     now: Monotonic,

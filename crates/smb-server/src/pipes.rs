@@ -42,7 +42,7 @@ pub(crate) fn open<B: Backend, D: Directory>(
             Credential::Certificate(_) => None,
         },
     };
-    // Without its prefix, which may be as long as a client likes.
+    // The name without its prefix, which may have any length.
     let bare = text.trim_start_matches('\\');
     let path = bare.encode_utf16().collect();
     let end = smb::rpc::Pipe::open(bare, caller).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
@@ -124,7 +124,7 @@ pub(crate) fn finish<B: Backend, D: Directory>(
         && let Some(end) = &mut pipe.end
     {
         end.finish(outcome);
-        // If the answer may not be kept the pipe ends, and its readers hear that.
+        // If the answer exceeds the user's memory the pipe ends, and its readers get an error.
         if charge(state, key).is_ok() {
             state.woken.push(Wake::Readers(key));
         } else {
@@ -134,7 +134,7 @@ pub(crate) fn finish<B: Backend, D: Directory>(
     }
 }
 
-/// Counts what a pipe keeps by now. A pipe that may not keep so much is emptied, and ends.
+/// Counts the pipe's memory. A pipe beyond its user's limit is emptied, and ends.
 fn charge<B: Backend, D: Directory>(state: &mut State<B, D>, key: OpenKey) -> Result<(), NtStatus> {
     let found = state.opens.get(key).ok().and_then(|open| state.sessions.get(open.session));
     let user = found.map(|session| session.token.user.clone()).ok_or(NtStatus::USER_SESSION_DELETED)?;

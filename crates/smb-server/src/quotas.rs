@@ -28,7 +28,7 @@ pub(crate) fn is_quota_file(path: &[u16]) -> bool {
             .all(|(unit, byte)| u8::try_from(*unit).is_ok_and(|unit| unit.eq_ignore_ascii_case(&byte)))
 }
 
-/// How a question about quotas is to be answered.
+/// The form of the answer to a query of quotas.
 pub(crate) struct Question {
     /// All users are listed, and the open remembers how far.
     scans: bool,
@@ -55,10 +55,11 @@ pub(crate) fn question(
     Ok((Operation::QueryQuotas { open: name, query }, question))
 }
 
-/// Lists as many of the users as the client has space for.
+/// Lists as many of the users as fit into the client's buffer.
 ///
 /// # Errors
-/// NO_MORE_ENTRIES behind the last one, BUFFER_TOO_SMALL if there is no space for one, or for all that were asked for by name.
+/// NO_MORE_ENTRIES behind the last one, BUFFER_TOO_SMALL if there is no space for one, or for all that
+/// the request names.
 pub(crate) fn list(
     open: &mut Open,
     question: &Question,
@@ -106,7 +107,7 @@ pub(crate) fn limits(buffer: &[u8]) -> Result<QuotaChange, NtStatus> {
     Ok(QuotaChange::Limits(entries.into_iter().map(change).collect()))
 }
 
-/// A bound as MS-FSCC has it: a signed number, of which none that is negative bounds anything.
+/// Encodes a bound as in MS-FSCC: a signed number; a negative one means no bound.
 fn bound(bytes: u64) -> Option<u64> {
     (bytes <= i64::MAX as u64).then_some(bytes)
 }

@@ -23,7 +23,7 @@ use volume::backend::Backend;
 /// Most descriptors of one request.
 const DESCRIPTORS_MAX: usize = 256;
 
-/// A client's memory, and the protection of payload that goes there or comes from there.
+/// A client's memory, and the protection of payload to and from it.
 #[derive(Debug, Clone)]
 pub(crate) struct RemoteMemory {
     pub descriptors: Vec<BufferDescriptorV1>,
@@ -34,16 +34,16 @@ pub(crate) struct RemoteMemory {
 #[derive(Debug, Clone)]
 pub(crate) enum Protection {
     None,
-    /// The server encrypts what was read.
+    /// The server encrypts the data of a READ.
     Encrypt,
-    /// The server signs what was read.
+    /// The server signs the data of a READ.
     Sign(Verified),
-    /// The client encrypted what is to be written.
+    /// The client has encrypted the data of a WRITE.
     Encrypted {
         nonce: Vec<u8>,
         tag: Vec<u8>,
     },
-    /// The client signed what is to be written.
+    /// The client has signed the data of a WRITE.
     Signed {
         nonce: Vec<u8>,
         signature: Vec<u8>,
@@ -142,7 +142,8 @@ pub(crate) fn memory_to_read(
     Ok(RemoteMemory { descriptors: transform.descriptors.to_vec(), protection })
 }
 
-/// Whether the connection knows the channel and the memory is enough. Answers which transforms it has.
+/// Checks that the connection knows the channel and the memory is enough. Returns the connection's
+/// transforms.
 fn check_channel(
     connections: &Connections,
     context: &Context,
@@ -171,7 +172,7 @@ fn check_channel(
     Ok(connection.rdma_transforms)
 }
 
-/// Sends what was read into the client's memory. Answers the body that says how much that was.
+/// Writes the data of a READ into the client's memory. Returns the body with its length.
 pub(crate) fn send<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &Context,

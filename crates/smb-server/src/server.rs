@@ -33,7 +33,7 @@ pub struct Server<B, D> {
     requests: Requests,
     /// Events of a volume that are being handled; empty in between.
     events: Vec<Event>,
-    /// No connections are taken any more.
+    /// Set once the server accepts no more connections.
     draining: Option<Draining>,
 }
 
@@ -68,7 +68,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.state.config.interfaces = interfaces;
     }
 
-    /// Returns the accounts and shares that the server asks.
+    /// Returns the server's source of accounts and shares.
     pub fn directory(&self) -> &D {
         &self.state.directory
     }
@@ -84,12 +84,12 @@ impl<B: Backend, D: Directory> Server<B, D> {
     }
 
     /// Stops serving a volume: its opens and tree connects end, and requests in work on it fail. Clients
-    /// that hold persistent opens of it lose their connections instead, and come back for the opens.
+    /// with persistent opens of it lose their connections instead, and reconnect for the opens.
     pub fn remove_volume(&mut self, id: VolumeId, now: Monotonic) -> Option<B> {
         let (slot, backend) = self.state.volumes.remove(id)?;
         self.requests.end_volume(&mut self.state, slot, now);
-        // Roots of these trees are directories of the removed volume, even if a volume of the same name comes
-        // back.
+        // Roots of these trees are directories of the removed volume, even if a volume of the same name
+        // returns.
         let mut trees = Vec::new();
         for (key, session) in self.state.sessions.iter() {
             for (id, tree) in &session.trees {
@@ -120,7 +120,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.state.volumes.iter_mut()
     }
 
-    /// Takes in a new connection of a transport. `None`: there are too many; close it.
+    /// Adds a new connection of a transport. `None`: there are too many; close it.
     pub fn connection_opened(&mut self, info: ConnectionInfo, now: Monotonic) -> Option<ConnectionId> {
         let State { connections, counters, config, memory, .. } = &mut self.state;
         if self.draining.is_some() || connections.len() >= config.limits.connections {
@@ -131,7 +131,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         Some(connections.open(info, counters.connections_opened, &config.limits, memory, now))
     }
 
-    /// Forgets a connection whose transport is gone. Durable opens stay with their volumes.
+    /// Forgets a lost connection. Durable opens stay with their volumes.
     pub fn connection_closed(&mut self, connection: ConnectionId, now: Monotonic) {
         let state = &mut self.state;
         let Some(gone) = state.connections.remove(connection, &mut state.memory) else { return };
@@ -152,7 +152,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         breaks::tell_again(state, connection);
     }
 
-    /// Takes one whole message, without what the transport put around it.
+    /// Takes one whole message, without the transport's framing.
     pub fn handle_message(&mut self, connection: ConnectionId, message: Buf, now: Monotonic) {
         if self.draining.is_some() && self.is_drained(connection) {
             return;
@@ -167,8 +167,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         }
     }
 
-    /// Carries what the volumes have to say to the clients. Call it after messages and after the volumes' disks moved, until it answers
-    /// false.
+    /// Passes the volumes' events on to the clients. Call it after messages and after progress of the
+    /// volumes' disks, until it returns false.
     pub fn poll(&mut self, now: Monotonic) -> bool {
         let mut progressed = false;
         for slot in self.state.volumes.slots() {
@@ -182,7 +182,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
             }
             self.events = events;
         }
-        // Also what an administrator closed leaves nobody waiting.
+        // Also wakes requests that waited for an open closed by an administrator.
         self.requests.wake(&mut self.state, now);
         progressed
     }
@@ -191,7 +191,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         let state = &mut self.state;
         match event {
             Event::Done { operation, result } => {
-                // The operations whose answer nobody waits for are named zero.
+                // Operations whose answer is ignored are named zero.
                 if let Some(key) = RequestKey::from_number(operation.0) {
                     self.requests.complete(state, key, result, now);
                 }
@@ -236,7 +236,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.state.connections.take_transmitters(out);
     }
 
-    /// Hands out the connections that are to be closed after what they have to transmit is sent.
+    /// Takes the connections to close once their queued messages are sent.
     pub fn take_closing(&mut self, out: &mut Vec<ConnectionId>) {
         self.state.connections.take_closing(out);
     }
@@ -257,7 +257,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.state.connections.message_bytes_max(connection, &self.state.config.limits)
     }
 
-    /// The account that has logged on to `connection`, the first if several have; `None`: nobody has.
+    /// Returns the account logged on to `connection`, the first if there are several; `None`: there is
+    /// none.
     pub fn user(&self, connection: ConnectionId) -> Option<&str> {
         let session = *self.state.connections.get(connection)?.sessions.first()?;
         Some(&self.state.sessions.get(session)?.account)
@@ -275,7 +276,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         volumes.iter().filter_map(Backend::next_timeout).chain(own.into_iter().flatten()).min()
     }
 
-    /// Does what is due.
+    /// Does the work that is due.
     pub fn handle_timeout(&mut self, now: Monotonic) {
         self.state.setups.expire(now);
         self.state.logon_audit.turn(now);
@@ -284,7 +285,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.state.connections.expire(now);
     }
 
-    /// Hands out the lines for the audit log since the last call.
+    /// Takes the entries for the audit log since the last call.
     pub fn take_logon_lines(&mut self) -> Vec<LogonLine> {
         self.state.logon_audit.take()
     }
@@ -308,7 +309,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         owes.into_iter().any(|(connection, _)| self.is_drained(connection))
     }
 
-    /// Closes the connections of clients, after what is to be sent over them: the server stops, and has answered what it could.
+    /// Closes the connections of clients after their queued messages: the server stops, and has answered as
+    /// much as possible.
     pub fn part_from_clients(&mut self) {
         let all = self.state.connections.iter().map(|(connection, _)| connection);
         let drained: Vec<ConnectionId> = all.filter(|connection| self.is_drained(*connection)).collect();
@@ -325,8 +327,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.requests.len()
     }
 
-    /// Applies a change of accounts or shares: rights that it took away are gone at the return, new ones
-    /// are there. [`policy`] has the rule.
+    /// Applies a change of accounts or shares: removed rights are gone at the return, new ones in force.
+    /// [`policy`] has the rule.
     pub fn directory_changed(&mut self, now: Monotonic) {
         let State { directory, sessions, volumes, .. } = &mut self.state;
         let ended = policy::review(directory, sessions, volumes, now);
@@ -338,17 +340,18 @@ impl<B: Backend, D: Directory> Server<B, D> {
         }
     }
 
-    /// Ends a session by an administrator's wish, and its connections if they carry no other. False: there is none.
+    /// Ends a session for an administrator, and its connections if they carry no other. False: there is
+    /// none.
     pub fn close_session(&mut self, session: u64) -> bool {
         SessionKey::from_number(session).is_some_and(|key| self.state.close_session(key))
     }
 
-    /// Closes an open by an administrator's wish. False: there is none.
+    /// Closes an open for an administrator. False: there is none.
     pub fn close_open(&mut self, open: u64, now: Monotonic) -> bool {
         OpenKey::from_number(open).is_some_and(|key| self.state.close_open(key, now))
     }
 
-    /// Takes the changes that administrators ask for through pipes; each is answered by [`Self::answer_pipe`].
+    /// Takes administrators' changes by pipes; [`Self::answer_pipe`] answers each.
     pub fn take_pipe_changes(&mut self) -> Vec<PipeChange> {
         std::mem::take(&mut self.state.pipe_changes)
     }
@@ -366,13 +369,13 @@ impl<B: Backend, D: Directory> Server<B, D> {
         &self.state.counters
     }
 
-    /// Whether answers were given since the last call of [`Self::record_latencies`].
+    /// Whether there were answers since the last call of [`Self::record_latencies`].
     pub fn has_noted_latencies(&self) -> bool {
         self.state.latencies.has_noted()
     }
 
-    /// Notes the time at which the transport got the answers since the last call. (`now` of other calls
-    /// stands still during a turn of the loop.)
+    /// Records the time at which the transport got the answers since the last call. (`now` of other calls
+    /// does not change during a turn of the loop.)
     pub fn record_latencies(&mut self, now: Monotonic) {
         self.state.latencies.record_noted(
             &mut self.state.share_figures,
@@ -381,8 +384,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         );
     }
 
-    /// Requests of this kind, from being taken in to being answered; without those that waited for another client, and without those that
-    /// name an open of another server of the cluster.
+    /// Latencies of requests of this kind, from receipt to answer; without those that waited for another
+    /// client, and without those that name an open of another server of the cluster.
     pub fn latency(&self, kind: RequestKind) -> &LatencyHistogram {
         self.state.latencies.of(kind)
     }
@@ -392,7 +395,7 @@ impl<B: Backend, D: Directory> Server<B, D> {
         self.state.share_figures.all()
     }
 
-    /// Figures of each client that had a session lately; of those without a place of their own first.
+    /// Figures of each client with a recent session; the sum of those without a place comes first.
     pub fn client_figures(&self) -> impl Iterator<Item = &ClientFigures> {
         self.state.sessions.clients.all()
     }
@@ -412,8 +415,8 @@ impl<B: Backend, D: Directory> Server<B, D> {
         lists::opens(&self.state, now)
     }
 
-    /// Clients' opens with higher numbers than `after`, at most `most` of them, and no more once their paths have `path_units_max` UTF-16 units; with
-    /// whether there are more.
+    /// Lists clients' opens with numbers above `after`, at most `most` of them, and no more once their
+    /// paths have `path_units_max` UTF-16 units. Also returns whether there are more.
     pub fn opens_after(
         &self,
         now: Monotonic,

@@ -19,10 +19,10 @@ use volume::security::{Ace, AceFlags, Acl, Control, SecurityDescriptor, rights};
 
 /// Slots of opens examined for one list: fewer than a message may cost.
 const FILES_MAX: usize = 4096;
-/// Slots of opens that have a name of 32 bits, which is also the part of it that says which one it is.
+/// Slots of opens with a name of 32 bits; also the mask of the slot in that name.
 const NAMED_SLOTS: usize = 0xF_FFFF;
 
-/// The server as the RPC interfaces see it: looked up when a call asks, and only for this call.
+/// The server's state for the RPC interfaces: read when a call asks, and only for this call.
 pub(crate) struct View<'a, D> {
     pub directory: &'a D,
     pub server_name: &'a str,
@@ -98,7 +98,7 @@ impl<D: Directory> smb::rpc::Directory for View<'_, D> {
                 client: self.client_of(session),
                 user: session.account.clone(),
                 open_files: session.opens.len() as u32,
-                // How long the tree connect is there is not kept: the session is older.
+                // The age of the tree connect is not kept: the session is older.
                 active_s: self.now.since(session.created_at).as_secs() as u32,
             })
             .collect()
@@ -147,7 +147,7 @@ impl<D: Directory> smb::rpc::Directory for View<'_, D> {
     }
 }
 
-/// Says what administrators see as a share's options (MS-SRVS 2.2.4.29).
+/// Returns a share's options for administrators (MS-SRVS 2.2.4.29).
 fn flags_of(share: &Share) -> u32 {
     let mut flags = ShareFlags::empty();
     flags.set(ShareFlags::NO_CACHING, share.options.no_caching);
@@ -156,7 +156,7 @@ fn flags_of(share: &Share) -> u32 {
     flags.bits()
 }
 
-/// The grants of a share as a descriptor; they are all there is.
+/// Makes a descriptor of a share's grants, and of nothing else.
 fn descriptor_of(share: &Share) -> Option<Vec<u8>> {
     let aces = share.access.iter().map(|(sid, mask)| Ace::allow(sid.clone(), *mask, AceFlags::empty()));
     let descriptor = SecurityDescriptor {
@@ -197,8 +197,8 @@ impl<D: Directory> View<'_, D> {
         if session.is_some_and(Session::is_node) {
             return None;
         }
-        // As many bits of the generation as there is space for: an old name finds another file only after
-        // 4,096 uses of its slot.
+        // As many bits of the generation as fit: an old name finds another file only after 4,096 uses of its
+        // slot.
         let generation = (key.get() >> 32) as u32 & 0xFFF;
         Some(FileEntry {
             id: generation << 20 | (index as u32 + 1),

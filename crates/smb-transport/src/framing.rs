@@ -1,9 +1,10 @@
 //! Cuts a byte stream into SMB2 messages (MS-SMB2 2.1, direct TCP: a byte of zero, then the length in 24 bits, big-endian).
 //!
-//! Owns the place of received bytes, so that payload is not copied afterwards: a message begins such that byte 112 of it (where
-//! every client puts the data of a WRITE, MS-SMB2 2.2.21) lies at a page boundary. Small messages are received many at a time
-//! into a shared buffer. After a large message, the next header is received alone or with the end of its predecessor, and its
-//! message then straight into a buffer of its own. Sans-IO: the owner of the socket puts bytes where [`Framing::receive`] says.
+//! Owns the place of received bytes, so that payload is not copied afterwards: a message begins such
+//! that byte 112 of it (the data of a WRITE of every client, MS-SMB2 2.2.21) lies at a page boundary.
+//! Small messages are received many at a time into a shared buffer. After a large message, the next
+//! header is received alone or with the end of its predecessor, and its message then straight into a
+//! buffer of its own. Sans-IO: the owner of the socket puts bytes into [`Framing::receive`]'s buffer.
 
 use sys::{Buf, BufMut};
 
@@ -13,11 +14,11 @@ pub const HEADER_BYTES: usize = 4;
 pub const PAYLOAD_AT: usize = HEADER_BYTES + 112;
 /// Bytes received at a time while messages are small: capacity of one size class of buffers.
 pub const BATCH_BYTES: usize = (36 * 1024 - 4096) + PAYLOAD_AT;
-/// As [`BATCH_BYTES`], of a client that is not known yet, which sends one message at a time: NEGOTIATE
-/// and SESSION_SETUP fit as a rule.
+/// As [`BATCH_BYTES`], for an unauthenticated client, which sends one message at a time: NEGOTIATE and
+/// SESSION_SETUP usually fit.
 pub const GUEST_BATCH_BYTES: usize = 4096 + PAYLOAD_AT;
-/// A message larger than this gets a buffer of its own, and the next header is read before more bytes
-/// are received.
+/// Size above which a message gets its own buffer, and the next header is read before more bytes are
+/// received.
 const LARGE_BYTES: usize = 16 * 1024;
 /// Keeps NetBIOS sessions alive (RFC 1002 4.3.6); no message.
 const KEEP_ALIVE: u8 = 0x85;
@@ -57,7 +58,8 @@ pub struct Target {
 /// The receiving side of one stream.
 #[derive(Debug)]
 pub struct Framing {
-    /// Received and not yet cut: the first `filled` bytes. `None` while the socket's owner has it, or there is none.
+    /// Received and not yet cut: the first `filled` bytes. `None` if the socket's owner has the buffer, or
+    /// there is none.
     buffer: Option<BufMut>,
     filled: usize,
     /// Length of the buffer that the message at the front needs if it does not fit the one it is in; else zero.
@@ -81,7 +83,7 @@ impl Framing {
         self.message_bytes_max = message_bytes_max;
     }
 
-    /// Sets the length of buffers that are taken later for small messages: [`BATCH_BYTES`] or [`GUEST_BATCH_BYTES`].
+    /// Sets the length of later buffers for small messages: [`BATCH_BYTES`] or [`GUEST_BATCH_BYTES`].
     pub fn set_batch_bytes(&mut self, batch_bytes: usize) {
         self.batch_bytes = batch_bytes;
     }
@@ -103,22 +105,25 @@ impl Framing {
         self.needed > 0 || self.peek
     }
 
-    /// Says whether `count` more bytes leave no room in the target.
+    /// Says whether `count` more bytes fill the target.
     pub fn fills(&self, into: &BufMut, count: usize) -> bool {
         self.filled + count >= into.len()
     }
 
-    /// Counts the memory that the next call of [`Framing::receive`] takes for one large message if it is given [`Room::Whole`]; zero if it takes none.
+    /// Returns the memory that the next call of [`Framing::receive`] with [`Room::Whole`] takes for one
+    /// large message; zero if none.
     pub fn wanted_bytes(&self) -> usize {
         self.needed
     }
 
-    /// Says whether the received part of the front message fills a small buffer: nothing more can be received with [`Room::Part`].
+    /// Says whether the received part of the front message fills a small buffer: then [`Room::Part`] cannot
+    /// receive more.
     pub fn fills_batch(&self) -> bool {
         self.filled >= self.batch_bytes
     }
 
-    /// Gives the place of the next bytes. The buffer is to be given back through [`Framing::received`] or [`Framing::not_received`].
+    /// Returns the buffer for the next bytes. Return it through [`Framing::received`] or
+    /// [`Framing::not_received`].
     pub fn receive(&mut self, room: Room) -> Target {
         let at = self.filled;
         let needed = match room {
@@ -164,7 +169,7 @@ impl Framing {
             return Ok(());
         };
         if first.end() > into.len() {
-            // A small message leaves room for its successors; a large one ends with its buffer.
+            // A small message's buffer has space for its successors; a large one's ends with it.
             self.needed =
                 if first.len > LARGE_BYTES { first.end() } else { first.end().max(self.batch_bytes) };
             self.keep(into, filled);
@@ -189,7 +194,7 @@ impl Framing {
         }
         let rest = &whole[start..filled];
         if !rest.is_empty() {
-            // Bytes that came in a longer buffer than is taken now may need a longer one, too.
+            // Bytes of a buffer longer than the present ones may need a longer one, too.
             let buffer_bytes = self.batch_bytes.max(rest.len());
             let mut buffer = BufMut::with_aligned(buffer_bytes, PAYLOAD_AT);
             buffer[..rest.len()].copy_from_slice(rest);
@@ -225,7 +230,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Reads the header at the front, if all of it has come.
+    /// Parses the header at the front, if it has arrived whole.
     #[inline]
     pub fn parse(front: &[u8], message_bytes_max: usize) -> Result<Option<Self>, FramingError> {
         let Some(&[kind, high, middle, low]) = front.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
@@ -244,7 +249,7 @@ impl Header {
     }
 }
 
-/// Length in bytes of a message that goes out: one that its header can say.
+/// Length in bytes of an outgoing message, within its header's range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageLength(u32);
 
@@ -259,7 +264,7 @@ impl MessageLength {
 
     /// The header of a message of this length.
     pub fn header(self) -> [u8; HEADER_BYTES] {
-        // The high byte is zero, which marks a message.
+        // The high byte is zero, as in every message.
         self.0.to_be_bytes()
     }
 }
@@ -268,12 +273,13 @@ impl MessageLength {
 mod tests {
     use super::*;
 
-    /// Feeds a stream in pieces of these sizes, over and over, and returns the messages and the receives it took.
+    /// Feeds a stream in pieces of these sizes, repeatedly, and returns the messages and the number of
+    /// receives.
     fn cut(stream: &[u8], pieces: &[usize], limit: usize) -> Result<(Vec<Buf>, usize), FramingError> {
         cut_beyond(stream, pieces, 0, limit)
     }
 
-    /// As [`cut`]; `beyond` bytes of what follows come with the end of a large message.
+    /// As [`cut`]; `beyond` further bytes arrive with the end of a large message.
     fn cut_beyond(
         stream: &[u8],
         pieces: &[usize],

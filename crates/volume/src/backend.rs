@@ -1,4 +1,4 @@
-//! The questions of a file server to a volume, and the answers: the one boundary between `smb-server` and the file layer.
+//! The interface between `smb-server` and the file layer: requests to a volume and their answers.
 //!
 //! Operations go in with an [`OperationId`] of the caller's choice; events come out, in any order. Access masks, attributes,
 //! create options and share access are the NT bits (MS-SMB2 2.2.13, MS-FSCC 2.6), since they are what is stored and enforced.
@@ -19,7 +19,7 @@ pub use crate::values::{AccessToken, ExtendedAttribute, Privileges, WideString};
 pub struct OperationId(pub u64);
 
 impl OperationId {
-    /// Names operations whose answers nobody waits for; any number of them can be under way at once.
+    /// Names operations whose answers are ignored; any number of them can be under way.
     pub const UNATTENDED: Self = Self(0);
 }
 
@@ -34,11 +34,12 @@ pub struct SessionId(pub u64);
 /// 16 opaque bytes that a client chose: client GUID, lease key, create GUID.
 pub type Guid = [u8; 16];
 
-/// The directory below which a caller's paths lie. There is no way up from it: a path is a list of names below a root, and no name
-/// is that of a parent. It is the directory itself, not its path: it stays the same one when the directory is renamed or moved, and
-/// leads nowhere (NETWORK_NAME_DELETED) once that is deleted, since no volume gives a file's identity to another one.
+/// The directory below which a caller's paths lie. A path is a list of names below it, none of which
+/// means the parent, so no path leads above it. The root is the directory itself and not its path:
+/// renaming or moving the directory keeps the root. After a deletion it answers NETWORK_NAME_DELETED,
+/// since no volume reuses a file's identity.
 ///
-/// Only the volume gives one out: ask it with [`Operation::OpenRoot`].
+/// Only the volume makes one: [`Operation::OpenRoot`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ShareRoot(FileId);
 
@@ -82,11 +83,10 @@ impl Caller {
     }
 }
 
-/// The grounds of a tree connect: its share's name, and the server's own record of it, which means
-/// nothing to the volume.
+/// The share of a tree connect, with the server's own record of it, opaque to the volume.
 ///
-/// The volume keeps it with each open and each create that waits, so that the server can judge all of them again when its policy
-/// changes ([`Backend::review`]), those whose clients are away included.
+/// The volume keeps it with each open and each waiting create, so that the server can judge them all
+/// again when its policy changes ([`Backend::review`]), including opens of disconnected clients.
 #[derive(Clone)]
 pub struct Standing {
     share: Arc<str>,
@@ -99,7 +99,7 @@ impl Standing {
         Self { share: share.into(), grounds: Arc::new(grounds) }
     }
 
-    /// Makes the standing of a caller who comes through no share.
+    /// Makes the standing of a caller without a share.
     pub fn none() -> Self {
         Self::new("", ())
     }
@@ -109,7 +109,7 @@ impl Standing {
         &self.share
     }
 
-    /// Returns what the server remembers, if it is of this type.
+    /// Returns the server's record, if it is of this type.
     pub fn grounds<T: Any>(&self) -> Option<&T> {
         self.grounds.downcast_ref()
     }
@@ -146,7 +146,7 @@ pub enum Ruling {
     Keep,
     /// The open stays under these terms.
     Amend(Terms),
-    /// The open is no longer allowed: it is closed, and a waiting create fails.
+    /// The open is no longer allowed: the volume closes it and fails a waiting create.
     Close,
 }
 
@@ -171,7 +171,7 @@ pub struct ShareOptions {
     pub read_only: bool,
     /// Persistent handles are granted, and opens outlive their server (MS-SMB2 2.2.10).
     pub continuously_available: bool,
-    /// Clients are told that any node may serve it, and cache reads at most.
+    /// The server tells clients that any node may serve the share; they cache reads at most.
     pub scale_out: bool,
     /// Hide what the caller has no right to read.
     pub access_based_enumeration: bool,
@@ -215,7 +215,7 @@ pub enum OplockLevel {
     /// No caching.
     #[default]
     None,
-    /// Reads may be cached, as long as nobody writes.
+    /// Reads may be cached until somebody writes.
     LevelII,
     /// Reads and writes may be cached; this is the only open.
     Exclusive,
@@ -270,7 +270,7 @@ pub enum DurableRequest {
     Version2 { create_guid: Guid, timeout: Option<Duration>, persistent: bool },
 }
 
-/// An application that may come back from another client (MS-SMB2 2.2.13.2.13, 2.2.13.2.15).
+/// Application instance that may reconnect through another client (MS-SMB2 2.2.13.2.13, 2.2.13.2.15).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AppInstance {
     /// AppInstanceId: an earlier open of the same id by another client is closed.
@@ -279,7 +279,7 @@ pub struct AppInstance {
     pub version: Option<(u64, u64)>,
 }
 
-/// MS-SMB2 2.2.13, less what is the wire's own.
+/// MS-SMB2 2.2.13, without wire-only fields.
 #[derive(Debug, Clone)]
 pub struct Create {
     /// Client, user and share of the create.
@@ -316,7 +316,7 @@ pub struct Create {
     pub replay: bool,
 }
 
-/// Takes up a durable handle again (MS-SMB2 3.3.5.9.7, 3.3.5.9.12).
+/// Reconnects a durable handle (MS-SMB2 3.3.5.9.7, 3.3.5.9.12).
 #[derive(Debug, Clone)]
 pub struct Reconnect {
     /// Client, user and share of the reconnect.
@@ -327,13 +327,13 @@ pub struct Reconnect {
     pub path: WideString,
     /// Version 2's create GUID.
     pub create_guid: Option<Guid>,
-    /// The client asks for a persistent handle: it must have been one.
+    /// The client asks for a persistent handle: the old one must be one.
     pub persistent: bool,
-    /// Lease under which the open was; `None`: it had an oplock.
+    /// Lease of the open; `None`: it had an oplock.
     pub lease: Option<LeaseRequest>,
 }
 
-/// An open of something that is no file: the storage bus reaches disks so. The create context says what is wanted of it.
+/// Opens something other than a file, as the storage bus opens disks. The create context says what.
 #[derive(Debug, Clone)]
 pub struct OpenDevice {
     /// Client and user; the share leads to the device.
@@ -393,7 +393,7 @@ pub struct FileInformation {
 pub struct Created {
     /// Identity of the open for later operations.
     pub open: OpenId,
-    /// Action that was taken on the name.
+    /// Action performed on the name.
     pub action: CreateAction,
     /// Oplock or lease that was granted.
     pub cache: CacheGrant,
@@ -401,7 +401,7 @@ pub struct Created {
     pub information: FileInformation,
     /// Access that later operations may use (MS-SMB2 2.2.13.1).
     pub granted_access: u32,
-    /// Maximal access, or the status why it is unknown; `None`: not asked for.
+    /// Maximal access, or the status why it is unknown; `None`: not requested.
     pub maximal_access: Option<Result<u32, NtStatus>>,
     /// Durable (version 1: `Some`), or its granted time-out (version 2).
     pub durable: Option<Duration>,
@@ -416,9 +416,9 @@ pub struct Created {
 /// One name that a directory listing answers (MS-FSCC 2.4).
 #[derive(Debug, Clone)]
 pub struct DirectoryEntry {
-    /// Name in the case in which it was given.
+    /// Name in its original case.
     pub name: WideString,
-    /// A name of eight and three characters that leads to it too, if it was asked for and the name is not of that form.
+    /// 8.3 name of the entry, if requested and if `name` is not of that form.
     pub short_name: Option<WideString>,
     /// Properties of the file that the name leads to.
     pub information: FileInformation,
@@ -464,10 +464,10 @@ pub struct VolumeInformation {
     pub is_counting_quotas: bool,
 }
 
-/// A time to set: MS-FSCC 2.4.7 knows three wishes beside a value.
+/// A time to set. MS-FSCC 2.4.7 knows three requests beside a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SetTime {
-    /// Leaves the time as it is (0).
+    /// Leaves the time unchanged (0).
     #[default]
     Keep,
     /// -1: this open's later operations do not change it.
@@ -496,7 +496,7 @@ pub enum SetInformation {
     },
     /// FileEndOfFileInformation: new length of the stream in bytes.
     EndOfFile(u64),
-    /// FileAllocationInformation: bytes to allocate; a longer stream is cut.
+    /// FileAllocationInformation: bytes to allocate. A longer stream is truncated.
     Allocation(u64),
     /// FileValidDataLengthInformation: bytes from the start that count as written.
     ValidDataLength(u64),
@@ -562,7 +562,7 @@ pub enum Operation {
     /// Answers the directory at `path` from the volume's root as a [`ShareRoot`].
     ///
     /// # Errors
-    /// Those of opening `path` for a look; NOT_A_DIRECTORY for a file, IO_REPARSE_TAG_NOT_HANDLED for a reparse point.
+    /// As for opening `path`; NOT_A_DIRECTORY for a file, IO_REPARSE_TAG_NOT_HANDLED for a reparse point.
     OpenRoot {
         /// Path of the directory from the volume's root; empty: the root itself.
         path: WideString,
@@ -640,7 +640,7 @@ pub enum Operation {
         /// Open of the file.
         open: OpenId,
     },
-    /// Answers [`Reply::ExtendedAttributes`] with all of them.
+    /// Answers [`Reply::ExtendedAttributes`] with the whole list.
     QueryExtendedAttributes {
         /// Open of the file.
         open: OpenId,
@@ -690,7 +690,7 @@ pub enum Operation {
         after: u64,
         /// Most entries of the answer.
         entries_max: u32,
-        /// Entries are to have their short names.
+        /// Include short names in the entries.
         short_names: bool,
     },
     /// Locks or unlocks all elements or none; waits if an element may wait.
@@ -699,7 +699,7 @@ pub enum Operation {
         open: OpenId,
         /// Locks, or unlocks; a mix is refused.
         elements: Vec<LockElement>,
-        /// LockSequence (MS-SMB2 2.2.26), by which a repeated request is known.
+        /// LockSequence (MS-SMB2 2.2.26), which identifies a repeated request.
         sequence: Option<u32>,
     },
     /// Answers once, at the first change; `filter` as MS-SMB2 2.2.35.
@@ -710,7 +710,7 @@ pub enum Operation {
         filter: u32,
         /// Changes below subdirectories count too (SMB2_WATCH_TREE).
         tree: bool,
-        /// Bytes of changes that the client takes; more: it enumerates again.
+        /// Limit of the answer in bytes; beyond it the client enumerates again.
         bytes_max: u32,
     },
     /// Sets or clears FILE_ATTRIBUTE_SPARSE_FILE (FSCTL_SET_SPARSE).
@@ -731,10 +731,10 @@ pub enum Operation {
     QueryAllocatedRanges {
         /// Open of a file or stream.
         open: OpenId,
-        /// Bytes to look at.
+        /// Bytes to examine.
         range: ByteRange,
     },
-    /// Gives back whole blocks that the client no longer needs (FSCTL_FILE_LEVEL_TRIM).
+    /// Frees whole blocks that the client no longer needs (FSCTL_FILE_LEVEL_TRIM).
     Trim {
         /// Open of a file or stream.
         open: OpenId,
@@ -778,7 +778,7 @@ pub enum Operation {
         /// Reparse tag that the file must have.
         tag: u32,
     },
-    /// Answers the object id; `create`: makes one if there is none.
+    /// Answers the object id; `create` makes a missing one.
     ObjectId {
         /// Open of the file.
         open: OpenId,
@@ -815,7 +815,8 @@ pub enum Operation {
         /// Session whose opens end or wait.
         session: SessionId,
     },
-    /// The answer by which the session got the open reached nobody: it waits for its client anew, or is closed if it cannot.
+    /// The answer that gave the session the open was lost: the open waits for its client again, or is
+    /// closed if it cannot.
     Abandon(OpenId, SessionId),
     /// An administrator closes it.
     ForceClose {
@@ -842,7 +843,7 @@ pub enum Reply {
     },
     /// Output of [`Operation::Control`].
     Output(Vec<u8>),
-    /// Properties of the file at its close, if they were asked for.
+    /// Properties of the file at its close, if requested.
     Closed(Option<FileInformation>),
     /// Fewer bytes than asked: the file ends there.
     Read(Payload),
@@ -864,9 +865,9 @@ pub enum Reply {
     Quotas(Vec<QuotaUser>),
     /// Entries in the order of their names.
     Directory(Vec<DirectoryEntry>),
-    /// FILE_ACTION_* and path relative to the watched directory; empty: too many, enumerate again.
+    /// FILE_ACTION_* and path relative to the watched directory; empty: too many changes, enumerate again.
     Notify(Vec<(u32, WideString)>),
-    /// `more`: there may be others behind the last, for which the client asks from there.
+    /// `more`: ranges may follow the last one; the client continues from there.
     Ranges {
         /// Allocated ranges by rising offset.
         ranges: Vec<ByteRange>,
@@ -902,11 +903,11 @@ pub enum Event {
     Done {
         /// Id that the caller chose.
         operation: OperationId,
-        /// Answer, or the reason why nothing was done.
+        /// Answer, or the reason for refusing.
         result: Result<Reply, Refusal>,
     },
-    /// The operation waits for something that may take long (a lock, a break, a change): the client should
-    /// be told.
+    /// The operation waits for something that may take long (a lock, a break, a change): the server should
+    /// tell the client.
     Pending {
         /// Id that the caller chose.
         operation: OperationId,
@@ -935,16 +936,16 @@ pub enum Event {
         /// NewEpoch (MS-SMB2 2.2.23.2); 0 for version 1.
         epoch: u16,
     },
-    /// The open is known by another name from here on: it, or another open of the file, was renamed. `path` is that of [`Created`].
+    /// A rename of the open's file changed the open's name. `path` is that of [`Created`].
     Renamed {
-        /// Open that is known by another name.
+        /// The renamed open.
         open: OpenId,
         /// New path below the caller's root, without leading `\`.
         path: WideString,
     },
-    /// The open is gone without a Close: time-out, administrator, replaced by its application instance.
+    /// The volume closed the open itself: timeout, administrator, or a newer application instance.
     Closed {
-        /// Open that is gone.
+        /// The closed open.
         open: OpenId,
     },
 }
@@ -955,12 +956,12 @@ pub trait Backend {
     fn submit(&mut self, operation: OperationId, request: Operation, now: Monotonic);
     /// Ends a waiting operation with STATUS_CANCELLED; no effect if it is past waiting.
     fn cancel(&mut self, operation: OperationId);
-    /// Judges every open and every create that waits, by its standing. A [`Ruling::Close`] is in force at the return: nothing
-    /// more happens through the open, and it cannot be found again.
+    /// Judges every open and every waiting create by its standing. A [`Ruling::Close`] is in force at the
+    /// return: the open does nothing more and cannot be found again.
     fn review(&mut self, judge: &mut dyn FnMut(&Standing) -> Ruling, now: Monotonic);
     /// Appends the events since the last call to `out`.
     fn poll(&mut self, out: &mut Vec<Event>);
-    /// Counts the byte-range locks that an open holds; where there are no files there are none.
+    /// Counts the byte-range locks of an open; 0 for a backend without files.
     fn lock_count(&self, _open: OpenId) -> usize {
         0
     }

@@ -1,16 +1,16 @@
 //! Bugs that a test re-introduces to show that the simulator finds them.
 //!
-//! Without the feature `planted-bugs` there are none, and the compiler removes what asks for them. With it, one at a time is
-//! planted in the thread that asks.
+//! Without the feature `planted-bugs` there are none, and the compiler removes the checks. With it, one
+//! at a time is planted in the calling thread.
 
 /// Planted fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
-    /// A freed block is given away before the transaction that freed it is durable.
+    /// A freed block is reused before the transaction that freed it is durable.
     AllocatorReuseEarly,
-    /// A checkpoint begins without enough space, and changes that grow are not held back for its sake.
+    /// A checkpoint begins without enough space, and growing changes do not wait for it.
     CheckpointReserveOff,
-    /// That blocks were freed gives one empty chunk back, however many there are.
+    /// Freed blocks return one empty chunk, however many there are.
     ChunksGivenBackOnce,
     /// A close does not wait for a flush under way.
     CloseBeforeFlush,
@@ -22,9 +22,10 @@ pub enum Planted {
     DiscardBeforeSuperblock,
     /// Growth and zeroed edges are answered on a durable share before they are durable.
     GrowthNotDurable,
-    /// Blocks that checkpoints made superfluous are written over before the superblock that says so is durable.
+    /// Blocks that checkpoints made superfluous are overwritten before the superblock that says so is
+    /// durable.
     JournalTailEarly,
-    /// A change of many pieces is examined as a whole, and starts over when a page of the tree is not in memory.
+    /// A change of many pieces examines them all, and starts over when a page of the tree is not in memory.
     MissStartsOver,
     /// Names are charged to nobody.
     NamesUncharged,
@@ -42,11 +43,11 @@ pub enum Planted {
     RenameBeforeData,
     /// Replay takes a batch with a change of an unknown kind for the end of the journal.
     ReplayStopsAtUnknown,
-    /// Blocks of the journal are sealed with the batch's number alone, which a crash gives again.
+    /// Blocks of the journal are sealed with the batch's number alone, which is reused after a crash.
     SealOrderNotRaised,
     /// The superblock is written before the pages that it points to are durable.
     SuperblockBeforePages,
-    /// A change of many pieces is one transaction, even if the journal's reader takes less.
+    /// A change of many pieces is one transaction, even one longer than the journal's reader accepts.
     TransactionUnbounded,
     /// A deletion that is due is not recorded.
     DeletionRecordLost,
@@ -63,7 +64,7 @@ pub enum Planted {
 }
 
 impl Planted {
-    /// Those of opens that outlive the server, which the simulator's clients find.
+    /// Bugs of opens that outlive the server, which the simulator's clients find.
     pub const OF_OPENS: [Self; 6] = [
         Self::DeletionRecordLost,
         Self::LeaseRecordLost,

@@ -1,4 +1,4 @@
-//! The refusal of an operation: the error of every answer, so that nobody takes one for success.
+//! The refusal of an operation: the error of every answer, so that it cannot be mistaken for success.
 
 use types::NtStatus;
 
@@ -7,7 +7,7 @@ use types::NtStatus;
 pub struct Refusal {
     /// Status of the answer; never a success.
     pub status: NtStatus,
-    /// More than the status says.
+    /// Details beyond the status.
     pub detail: Option<Box<RefusalDetail>>,
 }
 

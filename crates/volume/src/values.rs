@@ -1,4 +1,4 @@
-//! Values that a file server and the file layer both speak of.
+//! Values shared by the file server and the file layer.
 
 use types::Sid;
 
@@ -16,7 +16,7 @@ pub struct ExtendedAttribute {
     pub value: Vec<u8>,
 }
 
-/// The user who acts, with groups and privileges, as the logon found them.
+/// The calling user, with groups and privileges from the logon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessToken {
     /// The user's own account.
@@ -44,7 +44,7 @@ bitflags::bitflags! {
     /// Privileges of a token that this server gives effect to; the bit values are its own.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Privileges: u32 {
-        /// SeBackupPrivilege: reads any file if the open asks for backup intent.
+        /// SeBackupPrivilege: reads any file opened with backup intent.
         const BACKUP = 1;
         /// SeRestorePrivilege: writes any file with backup intent, and sets any owner.
         const RESTORE = 2;

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// A certificate for a name, in PEM form, and the TLS of a server that has it.
+/// Makes a certificate for a name, in PEM form, and the TLS configuration of a server with it.
 fn certificate(name: &str) -> (String, Arc<ServerConfig>) {
     let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
@@ -28,7 +28,7 @@ struct Script {
 
 const LETS_IN: Script = Script { offers: "STARTTLS", login: "235 come in", farewell: Some("221 bye") };
 
-/// Talks SMTP until the client goes or begins TLS; answers the lines it got.
+/// Talks SMTP until the client disconnects or begins TLS. Returns the lines received.
 fn converse(stream: &mut (impl Read + std::io::Write), greets: bool, script: Script) -> Vec<String> {
     let offers = if greets { script.offers } else { "AUTH PLAIN" };
     let mut lines = Vec::new();
@@ -65,7 +65,7 @@ fn converse(stream: &mut (impl Read + std::io::Write), greets: bool, script: Scr
     }
 }
 
-/// Lines in the clear, and lines over TLS.
+/// Lines received in the clear, and lines over TLS.
 type Heard = (Vec<String>, Vec<String>);
 
 /// Takes one connection.
@@ -203,7 +203,7 @@ async fn a_server_that_never_answers_is_left_after_its_time() {
 async fn a_server_that_answers_without_an_end_costs_a_bounded_memory_and_time() {
     let (pem, _) = certificate("localhost");
     let files = Files::new(&pem, 0o600);
-    // A line without an end, lines without an end, and a byte now and then.
+    // A line without an end, lines without an end, and occasional single bytes.
     for (piece, pause_ms) in [(&[b'x'; 4096][..], 0), (&b"220-more\r\n"[..], 0), (&b"x"[..], 20)] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mail = files.mail(listener.local_addr().unwrap());
@@ -219,7 +219,7 @@ async fn a_server_that_answers_without_an_end_costs_a_bounded_memory_and_time() 
         let delivered_within = if pause_ms > 0 { Duration::from_millis(200) } else { mail.delivered_within };
         let why = send(&Mail { delivered_within, ..mail }, "subject\ntext").await.unwrap_err();
         assert!(why.contains("not taken within") == (pause_ms > 0), "{why}");
-        // Sockets of loopback hold some megabytes on top of what was read.
+        // Sockets of loopback hold some megabytes beyond the bytes read.
         assert!(server.join().unwrap() < ANSWER_BYTES_MAX + (16 << 20), "{why}");
     }
 }
@@ -238,7 +238,7 @@ async fn answers_that_come_before_tls_are_not_the_proven_servers() {
         BufReader::with_capacity(1, &mut stream).read_line(&mut line).unwrap();
         let injected = "250-x\r\n250 AUTH PLAIN\r\n235 ok\r\n250 ok\r\n250 ok\r\n250 ok\r\n354 go\r\n250 taken\r\n221 bye\r\n";
         stream.write_all(format!("220 go\r\n{injected}").as_bytes()).unwrap();
-        // It proves its name, and answers nothing to all that it is asked.
+        // It proves its name, and answers no command.
         let mut stream = StreamOwned::new(ServerConnection::new(tls).unwrap(), stream);
         while stream.read(&mut [0; 4096]).is_ok_and(|bytes| bytes > 0) {}
     });

@@ -28,7 +28,7 @@ struct Family {
     samples: String,
 }
 
-/// Samples by family, since all of a family stand together in the text.
+/// Samples by family, since the text keeps each family together.
 #[derive(Default)]
 pub struct Families(BTreeMap<String, Family>);
 
@@ -59,7 +59,7 @@ impl Families {
         self.add(name, help, MetricKind::Gauge, labels, value);
     }
 
-    /// Adds a gauge of 1 whose labels describe a thing that other samples name by the first label alone.
+    /// Adds a gauge of 1 whose labels describe an object. Other samples name it by the first label alone.
     pub fn info(&mut self, name: &str, help: &str, labels: &[(&str, &str)]) {
         self.gauge(name, help, labels, 1.0);
     }

@@ -4,7 +4,7 @@
 use super::exposition::Families;
 use std::fs::{read_dir, read_to_string};
 
-/// The unit of times in /proc/PID/stat: the kernel always presents 100 ticks a second to programs, at
+/// The unit of times in /proc/PID/stat: the kernel always reports 100 ticks a second to programs, at
 /// any rate of its own clock.
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -72,7 +72,7 @@ fn boot_time(stat: &str) -> Option<f64> {
     number_behind(stat, "btime")
 }
 
-/// The first number behind the words with which a line begins.
+/// Returns the first number after a key at the beginning of a line.
 fn number_behind(text: &str, key: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     line.split_whitespace().next()?.parse().ok()

@@ -157,7 +157,7 @@ fn latency(name: &str, operation: &str, taken_us: &[u64]) -> Latency {
     Latency { name: name.into(), help: "How long.".into(), labels, histogram }
 }
 
-/// One of each thing, two of those with labels.
+/// One of each object, two of those with labels.
 fn snapshot() -> Snapshot {
     let pool = Pool {
         id: PoolId::from_bytes([1; 16]),
@@ -399,7 +399,7 @@ fn of_cluster(node: &str, speaks: bool) -> OfCluster {
 #[test]
 fn each_figure_of_a_cluster_is_exported_by_one_server() {
     let mut snapshot = snapshot();
-    // A server knows nothing of others' volumes and disks.
+    // A server without knowledge of others' volumes and disks.
     for disk in &mut snapshot.disks {
         disk.counters = None;
     }

@@ -36,7 +36,7 @@ async fn activity(State(m): State<Shared>) -> Reply<ServerActivity> {
     Ok(Json(m.seconds().last_activity(Instant::now()).ok_or_else(not_looked_at)?))
 }
 
-/// Lists how long reads and writes of each client took since it was first seen. Those of more clients than are kept apart are one, without a name.
+/// Lists read and write latencies by client since first seen; clients beyond the limit share an entry.
 #[utoipa::path(get, path = "/perf/clients", responses((status = OK, description = "Clients that have had a session, and their times", body = [ClientLatency])))]
 async fn clients(State(m): State<Shared>) -> Reply<Vec<ClientLatency>> {
     let figures = m.figures().await?;

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use types::PoolId;
 use utoipa_axum::routes;
 
-/// `?local=true` asks for the part of this server alone.
+/// `?local=true` selects this server's part.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Part {

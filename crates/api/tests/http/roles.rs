@@ -12,7 +12,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Makes a token as the daemon does, in a state of its own; its text.
+/// Makes a token as the daemon does, in a separate state. Returns its text.
 fn admit(server: &Server, name: &str, role: Role, expires_unix_s: Option<u64>) -> String {
     let state = records::MemoryState::new();
     let (token, text) = records::api_tokens::create(&state, name, role, expires_unix_s, 5).unwrap();
@@ -69,7 +69,7 @@ fn every_route_is_closed_to_roles_below_the_one_it_demands_and_open_to_the_other
 #[test]
 fn a_reader_only_reads_and_secrets_are_the_administrators() {
     for (method, path, role) in routes() {
-        // The first two tell secrets; the third costs every connected session a look.
+        // The first two reveal secrets; the third costs a check of every connected session.
         let is_closed = ["/api/v1/config", "/api/v1/tokens", "/api/v1/accounts/in-force"];
         let is_open = method == "GET" && !is_closed.contains(&path.as_str());
         assert_eq!(role == Role::Reader, is_open, "{method} {path}: {role}");

@@ -111,7 +111,7 @@ fn an_entry_that_is_only_inherited_is_not_revoked_and_says_so() {
     let refused = changed(&made, &revoke).unwrap_err();
     assert_eq!(refused.kind, ErrorKind::Conflict);
     assert!(refused.message.contains("inherited") && refused.message.contains("acl protect"), "{refused:?}");
-    // An entry of its own goes, and the answer names the inherited one.
+    // Its own entry is removed, and the answer names the inherited one.
     let both = SetAcl { grant: vec![grant(&Sid::authenticated_users(), true, "full")], ..SetAcl::default() };
     let both = changed(&made, &both).unwrap();
     let told = change(&both, Some(&root()), &revoke, sids).unwrap();

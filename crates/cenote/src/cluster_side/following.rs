@@ -1,4 +1,4 @@
-//! Applies changes that other servers of the cluster made: accounts, shares, and tokens of the API.
+//! Applies changes by other servers of the cluster: accounts, shares, and tokens of the API.
 //!
 //! Promises: follows a change as soon as the state reports it; reads several at once. Never decides.
 
@@ -14,12 +14,12 @@ const WAIT: Duration = Duration::from_millis(200);
 /// Changes that come together are followed together.
 const TOGETHER: Duration = Duration::from_millis(20);
 
-/// Signals changes of keys that begin with one of `prefixes`, the first time at once.
+/// Signals changes of keys that begin with one of `prefixes`, the first time immediately.
 fn changes(state: &State, prefixes: &[&str]) -> tokio::sync::watch::Receiver<()> {
     let (told, changed) = tokio::sync::watch::channel(());
     for prefix in prefixes {
         let (watch, told) = (state.watch(prefix), told.clone());
-        // A thread of its own for each: they sleep.
+        // A thread for each: they sleep.
         tokio::task::spawn_blocking(move || {
             while !told.is_closed() {
                 if watch.wait(WAIT).is_some() {

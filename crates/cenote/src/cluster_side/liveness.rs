@@ -1,8 +1,9 @@
-//! The servers that live: heartbeats with the others, and reports of them to the data plane.
+//! Liveness of servers: heartbeats with the others, and reports of them to the data plane.
 //!
-//! Owns the heartbeats and the thread that follows the servers' records. Promises: reports a server as down
-//! only by a majority's verdict. The lease goes from the heartbeats straight to the data plane ([`HeartbeatLink`]).
-//! Never decides who has which volume; no report here is what excludes a former owner's answers.
+//! Owns the heartbeats and the thread that follows the servers' records. Promises: reports a server as
+//! down only by a majority's verdict. The lease goes from the heartbeats straight to the data plane
+//! ([`HeartbeatLink`]). Never decides on a volume's owner; a report from here does not fence a former
+//! owner's answers.
 
 use crate::control::{ClusterCommand, Command, ControlHandle};
 use bus::{NodeAccounts, Peer};
@@ -26,11 +27,11 @@ use tokio::sync::oneshot;
 use trust::node_trust::{NodeTrust, OwnPapers, TrustError};
 use types::{Monotonic, NodeId, Repeated};
 
-/// How long the thread sleeps at most: verdicts may pass by without an event that was kept.
+/// Longest sleep of the thread: verdicts may pass without an event.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Interval between checks for a renewed certificate.
 const LOOK_FOR_CERTIFICATE: Duration = Duration::from_secs(1);
-/// Time for which a verdict must stand to be about a life recorded while the server counted as dead.
+/// Least age of a verdict that applies to a life recorded while the server counted as dead.
 const VERDICT_STANDS: Duration = Duration::from_secs(1);
 
 /// Why this server cannot be a node of its cluster.
@@ -48,7 +49,7 @@ pub enum LivenessError {
     /// The records have no cluster, and the server's files name one.
     #[error("the state has no records of this server's cluster")]
     NoCluster,
-    /// The directory of the identity is gone.
+    /// The directory of the identity is missing.
     #[error("the files of this server's cluster are gone")]
     NoFiles,
     /// The files of the cluster cannot be used.
@@ -75,7 +76,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Tells whether another server lives, if heartbeats tell.
+    /// Returns whether another server lives, if heartbeats tell.
     pub fn is_up(&self, node: NodeId) -> Option<bool> {
         match self.link.peers().verdicts.get(&node)? {
             Verdict::Suspect { .. } => None,
@@ -83,7 +84,8 @@ impl Shared {
         }
     }
 
-    /// How often a majority took a process of another server for dead that had not ended; `None`: heartbeats have not heard of it.
+    /// How often a majority took a running process of another server for dead; `None`: unknown to
+    /// heartbeats.
     pub fn survived(&self, node: NodeId) -> Option<u64> {
         self.link.peers().survived.get(&node).copied()
     }
@@ -99,7 +101,7 @@ pub struct LivenessParts {
     pub state: State,
     /// Key that unseals secrets in the records.
     pub key: Arc<SealKey>,
-    /// Way to the data plane, which hears of peers and verdicts.
+    /// Channel to the data plane, for peers and verdicts.
     pub control: ControlHandle,
     /// Heartbeat of the data plane's loop: this server is silent when the loop hangs.
     pub pulse: Pulse,
@@ -132,7 +134,7 @@ impl Liveness {
         let options = Options {
             me: facts.node,
             incarnation: Incarnation(random()?),
-            // Eight of its bytes tell clusters apart as well as all of them.
+            // Eight of its bytes distinguish clusters as well as all of them.
             cluster: cluster.id.as_u64_pair().0,
             key: HeartbeatKey::derive(&cluster.open_heartbeat_key(&key)?),
             timing: Timing::default(),
@@ -176,7 +178,7 @@ impl Liveness {
 impl Drop for Liveness {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::Release);
-        // A thread that has ended hears nothing.
+        // Fails if the thread has ended.
         let _ = self.wake.send(());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -210,7 +212,7 @@ struct Following {
     shared: Shared,
     heartbeats: Heartbeats,
     watch: Watch,
-    /// The records are to be read.
+    /// The records have to be read.
     is_due: bool,
     members: Vec<NodeRecord>,
     /// Key that signs heartbeats.
@@ -334,7 +336,7 @@ impl Following {
         }
     }
 
-    /// Tells the data plane which nodes live, if that has changed.
+    /// Reports changes of the live nodes to the data plane.
     fn tell(&mut self) {
         let Peers { verdicts, cut_off, .. } = self.heartbeats.peers();
         let now = monotonic_now();

@@ -1,4 +1,4 @@
-//! The rest of this server for the cluster side, which makes it a node here.
+//! The rest of this server for the cluster side, which makes the server a node here.
 
 use super::{Liveness, LivenessError, LivenessParts, Shared};
 use crate::control::{ClusterCommand, ClusterOptions, ControlHandle};
@@ -32,11 +32,11 @@ pub struct ServerParts {
     pub pulse: Pulse,
     /// State that heartbeats and data plane share.
     pub heartbeats: Shared,
-    /// Address of the cluster's port, if there is to be one.
+    /// Address of the cluster's port, if wanted.
     pub listen: Option<SocketAddr>,
     /// Other servers' disks are reached by SMB Direct if those serve it.
     pub bus_by_rdma: bool,
-    /// Connections to each other server; 0: one for each way.
+    /// Connections to each other server; 0: one for each network path.
     pub bus_channels: u32,
 }
 
@@ -80,7 +80,7 @@ impl DaemonServer {
         }
     }
 
-    /// Begins to hear the other servers, of a server that is in a cluster.
+    /// Begins heartbeats with the other servers of the cluster.
     ///
     /// # Errors
     /// [`LivenessError`].
@@ -102,7 +102,7 @@ impl DaemonServer {
         Ok(())
     }
 
-    /// Tells the other servers that this one ends.
+    /// Announces this server's end to the others.
     pub fn end_liveness(&self) {
         let liveness = self.liveness.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(liveness);
@@ -130,7 +130,7 @@ impl DaemonServer {
 
     async fn join_now(&self, facts: Facts) -> Result<(), ApiError> {
         let (state, node, name) = (self.parts.state.clone(), facts.node, facts.name.clone());
-        // Adopt the records before anybody asks for a disk's node.
+        // Adopt the records before any request for a disk's node.
         let adopted = tokio::task::spawn_blocking(move || node::adopt_records(&state, node, &name));
         adopted.await.map_err(ended)?.map_err(ended)?;
         let options = Box::new(cluster_options(&facts, &self.parts.heartbeats, self.parts.bus_channels));

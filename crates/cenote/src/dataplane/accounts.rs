@@ -1,4 +1,4 @@
-//! Accounts and shares of the cluster state, in the form the SMB server asks for.
+//! Accounts and shares of the cluster state, in the SMB server's form.
 //!
 //! Promises: every answer is from RAM and of one version of the directory.
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use types::{FileTime, Sid, VolumeId};
 use volume::backend::{Durability, ShareOptions};
 
-/// The directory as the server asks for it.
+/// The directory for the SMB server.
 pub struct ServerDirectory(pub SharedDirectory);
 
 fn share_of(record: &ShareRecord) -> Arc<Share> {

@@ -15,7 +15,8 @@ use std::time::Duration;
 use sys::driver::Driver;
 use types::{DiskId, Monotonic, NodeId};
 
-/// Time in which servers that stop together hear of each other: each says so at once, and repeatedly.
+/// Time in which servers that stop together notice each other: each announces it immediately and
+/// repeatedly.
 const OTHERS_HEARD: Duration = Duration::from_millis(300);
 /// Interval between checks whether others still need this server.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -107,7 +108,7 @@ impl Bus {
             // The plane itself does these, with or without a bus.
             ClusterCommand::ReadyToJoin { .. } | ClusterCommand::Stay | ClusterCommand::Join { .. } => {}
             ClusterCommand::Bus { reply } => {
-                // Nobody may be waiting any more.
+                // The caller may have stopped waiting.
                 let _ = reply.send(self.peers(node));
             }
         }
@@ -142,7 +143,7 @@ impl Bus {
         moved
     }
 
-    /// Tells the others that this server stops, and whether it still needs them for that.
+    /// Announces this server's stop to the others, and whether it still needs them for that.
     pub fn announce_stop(&self, needs_others: bool) {
         self.heartbeats.set_needs_others(needs_others);
     }

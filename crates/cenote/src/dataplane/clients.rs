@@ -1,4 +1,4 @@
-//! The SMB server as the connections know it: the names of both crates for the same things, translated.
+//! Adapter from the SMB server to the transports' service: translates the types of both crates.
 
 use super::accounts::ServerDirectory;
 use super::bus::NodeDisks;

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 type Done<T> = Result<T, CommandError>;
 
-/// Answers, whether or not somebody still waits.
+/// Answers, whether or not the caller still waits.
 fn answer<T>(reply: Reply<T>, result: Done<T>) {
     let _ = reply.send(result);
 }
@@ -43,7 +43,7 @@ impl Plane {
             }
             Command::Figures { reply } => {
                 let mut shown = self.show.figures(&self.node, &self.frontend);
-                // Nobody may be waiting any more.
+                // The caller may have stopped waiting.
                 let peers = self.bus.get().into_iter().flat_map(|bus| bus.peers(&self.node));
                 shown.bus = peers.map(|peer| show_peer(&peer)).collect();
                 let _ = reply.send(Box::new(shown));
@@ -242,9 +242,9 @@ impl Plane {
         self.node.tasks.spawn(async move { answer(reply, work(&plane.node).await) });
     }
 
-    /// Takes no new requests and lets answers leave, hands the volumes over to other servers, closes
-    /// clients' connections, makes everything durable, and leaves the volumes settled. Clients do not learn
-    /// that a volume goes, which would end their handles; they come again when their connection closes.
+    /// Refuses new requests and sends outstanding answers, hands the volumes over to other servers, closes
+    /// clients' connections, makes everything durable, and closes the volumes. Clients are not told of a
+    /// volume's removal, which would end their handles; they reconnect when their connection closes.
     async fn drain(&self, within: Duration) {
         let tasks = &self.node.tasks;
         let deadline = tasks.now().after(within);

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use types::{FileTime, Monotonic, VolumeId};
 
-/// How long the loop listens at most if something is due that only a disk's answer can move.
+/// Longest wait of the loop if the only due work waits for a disk's answer.
 const DUE_PAUSE: Duration = Duration::from_millis(1);
 
 /// The server and its connections.
@@ -22,7 +22,7 @@ pub(super) struct Frontend {
     clients: RefCell<Clients>,
     logon_lines: LogonLines,
     pipe_changes: PipeChanges,
-    /// No more connections are taken.
+    /// Set once no more connections are accepted.
     draining: Cell<bool>,
     /// Bytes of messages that are not sent yet, over all connections by TCP. Counted while the server drains.
     unsent_bytes: Cell<usize>,
@@ -64,7 +64,7 @@ impl Frontend {
         self.clients.borrow()
     }
 
-    /// Carries messages of clients to the server; returns whether there were any.
+    /// Passes clients' messages to the server. Returns whether there were any.
     pub(super) fn hear_clients(&self, now: Monotonic) -> bool {
         let mut clients = self.clients.borrow_mut();
         if self.draining.get() {
@@ -110,8 +110,9 @@ impl Frontend {
         }
     }
 
-    /// When the server or a connection is due. To be asked after [`Frontend::end_turn`]: what stays due in the server waits for disks (data
-    /// to be written while enough of it is on its way), which are heard first.
+    /// Returns when the server or a connection is due. Call it after [`Frontend::end_turn`]: work still due
+    /// in the server then waits for disks (data to write while enough of it is under way), whose
+    /// completions come first.
     pub(super) fn next_timeout(&self, now: Monotonic) -> Option<Monotonic> {
         let server = self.server.borrow().next_timeout();
         let server = server.map(|at| if at <= now { now.after(DUE_PAUSE) } else { at });
@@ -134,12 +135,12 @@ impl Frontend {
         self.server.borrow_mut().drain(Some(::bus::VOLUME));
     }
 
-    /// Tells whether all earlier requests of clients are answered, and the answers sent.
+    /// Returns whether all earlier requests of clients are answered, and the answers sent.
     pub(super) fn is_idle(&self) -> bool {
         !self.server.borrow().owes_answers() && self.unsent_bytes.get() == 0
     }
 
-    /// Closes the connections of clients, which come back elsewhere, or to the next start.
+    /// Closes the connections of clients, which reconnect to another server, or after a restart.
     pub(super) fn part_from_clients(&self) {
         self.server.borrow_mut().part_from_clients();
     }

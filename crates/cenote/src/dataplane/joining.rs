@@ -11,7 +11,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How long the node waits for its first lease, and for its volumes' records to name it: as long as a state or a disk may take to come back.
+/// Timeout of the node's first lease, and of its volumes' records naming it: the time in which a state
+/// or a disk may return.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Commands that change disks, pools and volumes, and whether they may.
@@ -73,7 +74,7 @@ impl Plane {
         self.joining.end();
     }
 
-    /// Becomes the first node of a cluster; answers when others may be let in.
+    /// Becomes the first node of a cluster. Answers when others may be admitted.
     pub(super) fn join(self: Rc<Self>, options: &ClusterOptions, reply: Reply<()>) {
         if let Err(why) = self.begin_bus(options) {
             let _ = reply.send(Err(why));
@@ -89,7 +90,7 @@ impl Plane {
                 let why = "the server has no lease as a node of the cluster yet, or the records of its volumes do not name it";
                 CommandError::new(CommandErrorKind::Unavailable, why)
             });
-            // Nobody may be waiting any more.
+            // The caller may have stopped waiting.
             let _ = reply.send(joined);
         });
     }

@@ -1,10 +1,12 @@
 //! The data plane: one thread with one loop for disks, stores, virtual disks, volumes and SMB connections.
 //!
-//! A turn of the loop: what the kernel completed is carried up (disks, stores, replicas, coordinators, volumes, server) and
-//! down again until nothing moves any more; then the kernel is given everything that gathered, and the thread sleeps until the
-//! next completion, command or timeout. Commands of the control plane come through a channel and a waker; those that take many
-//! turns run as tasks of the node. Promises: nothing on this thread blocks once it serves; it ends only by a drain, or when the loop
-//! itself fails. Puts the node (disks, pools, volumes) and the SMB server together; holds no logic of either.
+//! A turn of the loop: completions of the kernel are passed up (disks, stores, replicas, coordinators,
+//! volumes, server) and requests down again until nothing changes any more; then the kernel gets all
+//! gathered requests, and the thread sleeps until the next completion, command or timeout. Commands of
+//! the control plane come through a channel and a waker; those that take many turns run as tasks of the
+//! node. Promises: nothing on this thread blocks once it serves; it ends only by a drain, or when the
+//! loop itself fails. Combines the node (disks, pools, volumes) and the SMB server; holds no logic of
+//! either.
 
 mod accounts;
 mod bus;
@@ -47,11 +49,11 @@ fn wall_clock() -> FileTime {
     FileTime::from_unix_nanos(since.as_nanos() as i128)
 }
 
-/// Interval between readings of the time of day, which may be set.
+/// Interval between readings of the wall clock, which may be set.
 const WALL_CLOCK: Duration = Duration::from_secs(1);
-/// Time after which unused free memory is given back.
+/// Time after which unused free memory is returned.
 const TRIM: Duration = Duration::from_secs(10);
-/// How long a start waits for disks and volumes; later ones are served when they come.
+/// Timeout of a start for disks and volumes; later ones are served when they arrive.
 const RECOVERY_MAX: Duration = Duration::from_secs(15);
 /// The longest sleep; all shorter waits have timeouts of their own.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
@@ -59,20 +61,21 @@ const SLEEP_MAX: Duration = Duration::from_secs(5);
 const PAUSED_SLEEP: Duration = Duration::from_millis(10);
 /// Opens that one session may always have, even if the server may have few.
 const SESSION_OPENS_MIN: usize = 16;
-/// Share of the cache's bytes that is kept as free memory beside it, for data that is written over and over: a sixteenth.
+/// Share of the cache's bytes kept as free memory beside it, for data that is overwritten repeatedly: a
+/// sixteenth.
 const KEPT_DIVISOR: usize = 16;
 
 /// Starts the data plane, and waits until every recorded volume that can be served is.
 ///
 /// # Errors
-/// If the thread or its loop cannot be had, or the cluster state cannot be read. Disks and volumes that are missing are no
-/// errors: they show in the snapshot's health.
+/// If the thread or its loop cannot start, or the cluster state cannot be read. Missing disks and
+/// volumes are no errors: the snapshot's health shows them.
 pub fn start(options: DataPlaneOptions, on_loop: node::OnLoop) -> Result<DataPlane, CommandError> {
     let (ready, answer) = channel();
     let thread = std::thread::Builder::new()
         .name("cenote-data".to_owned())
         .spawn(move || {
-            // Peers hear how its loop turns. Threads that it starts run like others.
+            // Peers rely on this loop's heartbeat. Threads that it starts have normal priority.
             if let Err(error) = sys::ask_for_precedence() {
                 tracing::info!(
                     %error,
@@ -115,20 +118,20 @@ fn run(options: DataPlaneOptions, on_loop: node::OnLoop, ready: &Ready) -> Resul
     let plane = Plane::new(options, driver.clone(), on_loop)?;
     plane.node.recover();
     let mut turns = Turns::new(driver, plane, commands, cache_bytes, pulse);
-    // Recorded disks and volumes first: clients that connect find all of them.
-    // A node of a cluster serves at once: the others' volumes wait for its disks, as its own do for theirs.
+    // Recorded disks and volumes first: connecting clients find all of them. A node of a cluster serves
+    // immediately: the others' volumes wait for its disks, as its own do for theirs.
     let wait = if turns.plane.bus.get().is_some() { Duration::ZERO } else { RECOVERY_MAX };
     let patience = turns.plane.node.tasks.now().after(wait);
     while !turns.plane.node.is_recovered() && turns.plane.node.tasks.now() < patience {
         turns.turn(false)?;
     }
     tracing::info!(volumes = turns.plane.node.volumes.ids().len(), "the data plane serves");
-    // Fails only if nobody waits any more.
+    // Fails only if the caller has stopped waiting.
     let _ = ready.send(control);
     while !turns.plane.ended.get() {
         turns.turn(true)?;
     }
-    // The last command may still run. Its ports are needed at once by a server that joins a cluster.
+    // The last command may still run. A server that joins a cluster needs its ports immediately.
     turns.plane.node.tasks.end();
     Ok(())
 }
@@ -232,7 +235,7 @@ fn server_config(guid: &[u8; 16], policy: &SmbPolicy, limits: &Limits) -> Config
     }
     config.require_encryption = policy.require_encryption;
     config.interfaces = policy.interfaces.clone();
-    // Each transport keeps the limit, and closes connections for others: for a moment there are more of them here.
+    // Each transport enforces the limit, and evicts connections: briefly there are more of them here.
     config.limits.connections = 4 * limits.connections as usize;
     config.limits.sessions = limits.sessions as usize;
     config.limits.opens = limits.opens as usize;
@@ -268,7 +271,7 @@ impl Turns {
         Self { driver, plane, commands, wall_clock_at: Monotonic(0), trim_at: Monotonic(0), pulse }
     }
 
-    /// Works until nothing moves, then sleeps. `serving`: clients and commands are heard.
+    /// Works until nothing changes, then sleeps. `serving`: also handles clients and commands.
     fn turn(&mut self, serving: bool) -> Result<(), CommandError> {
         let plane = self.plane.clone();
         let (node, frontend) = (&plane.node, &plane.frontend);
@@ -329,7 +332,7 @@ impl Turns {
                     self.plane.clone().command(command);
                 }
                 Err(TryRecvError::Empty) => return worked,
-                // The control plane is gone without a drain: the process is about to end.
+                // The control plane has ended without a drain: the process is about to end.
                 Err(TryRecvError::Disconnected) => {
                     self.plane.ended.set(true);
                     return false;

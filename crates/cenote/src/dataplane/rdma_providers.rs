@@ -1,4 +1,4 @@
-//! The RDMA providers of the data plane: iWARP in software, and devices if there are any.
+//! The RDMA providers of the data plane: iWARP in software, and any devices.
 
 use crate::control::CommandError;
 use crate::limits::Limits;
@@ -18,7 +18,7 @@ pub(super) fn open(
     is_crc_optional: bool,
     wanted: &mut RdmaDevices,
 ) -> Result<(Providers, Vec<SocketAddr>), CommandError> {
-    // As many again may be on their way, so that these never take the places of established ones.
+    // As many again may be being established, so that these never take the places of established ones.
     let queue_pairs_max = 2 * limits.connections as usize;
     let crc = if is_crc_optional { CrcPolicy::OffUnlessAsked } else { CrcPolicy::On };
     let options = IwarpOptions {

@@ -201,7 +201,7 @@ fn what_was_found_wrong_with_a_disk_is_known_after_a_restart() {
     }
 }
 
-/// Changes the state while no data plane has it.
+/// Changes the state while no data plane uses it.
 fn with_state(directory: &Path, change: impl FnOnce(&records::State)) {
     let state = (0..500).find_map(|_| {
         let opened = records::State::open(&directory.join("state.redb")).ok();
@@ -303,8 +303,8 @@ fn a_volume_that_is_refused_leaves_nothing_and_one_of_the_stated_minimum_is_made
                 "{refused}"
             );
         }
-        // The pool has 15 slabs on each disk, and a volume takes three of each. The first could grow: where every volume
-        // has all of its slabs, a full pool refuses nobody anything, and health has nothing to tell.
+        // The pool has 15 slabs on each disk, and a volume takes three of each. The first could grow: if
+        // every volume has all of its slabs, a full pool refuses nothing, and health has no issue.
         make(control, pool, "grows", 1 << 30).await.expect("a volume");
         for number in 0..3 {
             let made = make(control, pool, &format!("volume {number}"), 192 << 20).await.expect("a volume");

@@ -150,12 +150,13 @@ impl AccountBook {
     }
 }
 
-/// A pool that can be imported, as its disks were read. Reading them may take long: nobody waits for it but the import.
+/// An importable pool, as read from its disks. Reading them may take long: only the import waits for
+/// it.
 pub(super) struct Import {
     plan: import::Plan,
     /// The key of the server that had the pool, if the administrator named it.
     old_key: Option<SealKey>,
-    /// Disks that were left out, with the reason.
+    /// Skipped disks, with the reason.
     skipped: Vec<String>,
 }
 

@@ -12,7 +12,8 @@ use records::clock::unix_now_s;
 use std::path::{Path, PathBuf};
 
 impl Manager {
-    /// Refuses new disks in places where `role` may use none, and those that are this server's already. Returns all of them, by the paths to use.
+    /// Refuses new disks in places forbidden to `role`, or already this server's. Else returns all, by the
+    /// paths to use.
     pub(super) async fn admit_disks(
         &self,
         mut disks: Vec<NewDisk>,
@@ -27,7 +28,8 @@ impl Manager {
         Ok(disks)
     }
 
-    /// Refuses paths at which `role` may use no disk. With each path: whether a file may be made there. Returns all of them, as they are to be used.
+    /// Refuses paths forbidden to `role`. Each path has a flag: whether a file may be made there. Else
+    /// returns all paths to use.
     pub(super) async fn demand_places(
         &self,
         paths: Vec<(PathBuf, bool)>,

@@ -22,7 +22,7 @@ impl Manager {
 }
 
 /// Adapts the snapshot of a server that hears no majority: its volumes answer no client, and it cannot
-/// tell that others live, since a majority decides that.
+/// know that others live, since a majority decides that.
 pub(super) fn withhold(snapshot: &mut Snapshot) {
     for volume in &mut snapshot.volumes {
         (volume.status, volume.health) = (VolumeStatus::Detached, Health::Unhealthy);

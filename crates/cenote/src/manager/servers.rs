@@ -9,7 +9,7 @@ use records::{ClusterRecord, DiskRecord, NodeRecord, State, StateError, Typed, V
 use std::time::{Duration, Instant};
 use types::{NodeId, VolumeId};
 
-/// How long this server may take to follow a change that another one made.
+/// Timeout of this server's following of another one's change.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -18,7 +18,7 @@ fn unavailable(error: StateError) -> ApiError {
 }
 
 impl Manager {
-    /// The self-relative security descriptor behind a path in a share.
+    /// Returns the self-relative security descriptor of a path in a share.
     ///
     /// # Errors
     /// If there is no such share or file, or its volume does not answer.
@@ -43,8 +43,8 @@ impl Manager {
         Ok((share.volume, names.join("\\")))
     }
 
-    /// The name of another server if only that one can act on `what`. `None`: this one acts, or refuses
-    /// objects that nobody knows, and others' while the state does not answer, with the reason.
+    /// Returns the name of another server if only that one can act on `what`. `None`: this one acts, or
+    /// gives a reason to refuse objects that are unknown, and others' while the state does not answer.
     pub(super) async fn server_of(&self, what: Subject) -> Result<Option<String>, ApiError> {
         let what = match what {
             Subject::Share(name) => {
@@ -95,7 +95,8 @@ impl Manager {
         Ok(volume)
     }
 
-    /// Tells whether the records still have a volume of this name: another server may just have deleted it.
+    /// Returns whether the records still have a volume of this name: another server may just have deleted
+    /// it.
     pub(super) async fn is_recorded_still(&self, name: &str) -> Result<bool, ApiError> {
         if self.cluster.own().is_none() || self.find_recorded(name).await?.is_some() {
             return Ok(true);
@@ -116,7 +117,7 @@ impl Manager {
         found.await
     }
 
-    /// Waits until this server knows the volume, or knows it no more.
+    /// Waits until this server knows the volume, or no longer knows it.
     async fn await_followed(&self, name: &str, is_there: bool) -> Result<(), ApiError> {
         let until = Instant::now() + FOLLOWED_WITHIN;
         while self.look().await?.volumes.iter().any(|volume| same(&volume.name, name)) != is_there {
@@ -131,7 +132,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Reads the shares anew if one of this name is not known here, for the same reason.
+    /// Rereads the shares if one of this name is unknown here, for the same reason.
     pub(super) async fn catch_up_with_share(&self, name: &str) {
         if self.cluster.own().is_some() && self.accounts.directory.current().share(name).is_none() {
             // If the records cannot be read, the answer is that of the known ones.
@@ -164,7 +165,7 @@ enum Owned {
     VolumeId(types::VolumeId),
 }
 
-/// The name of the server that has it, if that is another one than `own` and is in the cluster.
+/// Returns the name of the owning server, if that is in the cluster and not `own`.
 fn owner_of(state: &State, what: &Owned, own: NodeId) -> Result<Option<String>, StateError> {
     let owner = match what {
         Owned::Disk(id) => state.read::<DiskRecord>(&id.to_string())?.and_then(|record| record.value.node),

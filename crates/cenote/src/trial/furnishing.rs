@@ -25,7 +25,7 @@ const VOLUME: &str = "demo";
 const SHARE: &str = "demo";
 const ADMINISTRATORS: &str = "Administrators";
 
-/// Timeout of a step: servers form etcd, and disks are formatted, on a machine that does other things too.
+/// Timeout of a step: servers form etcd, and disks are formatted, on a machine with other work.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(200);
 /// One request.
@@ -40,7 +40,7 @@ pub(super) struct Furnished {
     pub owner: String,
 }
 
-/// Blocks until the cluster serves, or `given_up` says that nobody waits for it.
+/// Blocks until the cluster serves, or `given_up` is set because nobody waits.
 pub(super) fn furnish(
     options: &Quickstart,
     plans: &[Plan],
@@ -195,8 +195,8 @@ impl Work<'_> {
             2 => (Resiliency::TwoWayMirror, 2),
             _ => (Resiliency::ThreeWayMirror, 3),
         };
-        // Space for all copies, less two disks' worth to repair into. Computed from the options, since not
-        // all other servers' disks are known so far.
+        // Space for all copies, less two disks' worth for repair. Computed from the options, since not all
+        // other servers' disks are known yet.
         let slab = pool.slab_bytes.max(1);
         let disks = u64::from(self.options.disks) * self.plans.len() as u64;
         let usable = self.options.disk_size / slab * slab * (disks - disks.min(2)).max(1);
@@ -209,7 +209,7 @@ impl Work<'_> {
             size_bytes,
             warn_at_percent: None,
         };
-        // Other servers' disks may still be on their way into the pool.
+        // Other servers' disks may still be joining the pool.
         self.until("the volume", || match first.post::<Created>("/volumes", &request) {
             Ok(_) => Ok(Some(())),
             Err(failure) if failure.kind == Some(ErrorKind::Conflict) => Ok(Some(())),

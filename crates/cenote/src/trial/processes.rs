@@ -1,7 +1,7 @@
 //! The servers of a trial cluster as processes.
 //!
 //! Promises: each has the end of a pipe as standard input, so that it stops when this process ends; one
-//! that dies is started again, once it may be; a stop lets servers finish acknowledged work.
+//! that dies is restarted after its delay; a stop lets servers finish acknowledged work.
 
 use super::Plan;
 use crate::daemon::DaemonError;
@@ -34,7 +34,7 @@ pub(super) struct Processes {
 
 impl Processes {
     /// # Errors
-    /// If one cannot be started; then none is left.
+    /// If one cannot start; then none is left.
     pub fn start(plans: &[Plan], restart_after: Option<Duration>) -> Result<Self, DaemonError> {
         let mut processes = Self { all: Vec::new(), restart_after };
         for plan in plans {
@@ -95,7 +95,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Has all of them stop, and kills those that do not.
+    /// Stops all of them, and kills those that do not end.
     pub fn stop(&mut self) {
         let mut running: Vec<&mut Child> = Vec::new();
         for process in &mut self.all {
@@ -119,7 +119,7 @@ impl Processes {
 fn tell(child: &Child, signal: Signal) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(pid) = pid {
-        // The child may have ended by itself.
+        // The child may already have ended.
         let _ = kill_process(pid, signal);
     }
 }

@@ -110,7 +110,7 @@ fn payload_takes_the_rdma_connection_of_a_session_that_has_one() {
     write_round(&mut client, &file, 1, |_, _| {});
     verify_round(&mut client, &file, 1, |_, _| {});
     assert_eq!(client.counters().rdma_written_bytes as usize, BLOCK * BLOCKS);
-    // Without it TCP goes on, and it comes back.
+    // Without it TCP continues, and it returns.
     verify_round(&mut client, &file, 1, |client, block| {
         if block == 20 {
             client.kill_channel(1);

@@ -181,7 +181,7 @@ fn a_tree_goes_there_and_back_with_its_times() {
     for path in ["large", "a/größe ü.txt", "a/b", "."] {
         assert_eq!(written(&here.join("back").join(path)), written(&here.join("top").join(path)), "{path}");
     }
-    // Into a directory that is there it goes under its own name; of a share that is the share's.
+    // In an existing directory it gets its own name; a share's copy gets the share's.
     fs::create_dir(here.join("shelf")).unwrap();
     done(here, &["get", "-r", &place, "shelf", "--transport", "tcp"]);
     assert!(here.join("shelf/demo/top/a/b/c/none").is_file());
@@ -301,7 +301,7 @@ fn a_copy_whose_client_is_killed_leaves_nothing_when_the_server_has_given_it_up(
     let (server, directory, place) = started();
     let here = directory.path();
     assert_eq!(put_until(&server, here, "KILL").status.code(), None);
-    // The server keeps the handle for as long as the client would have tried to come back: 30 seconds.
+    // The server keeps the handle for as long as the client would retry: 30 seconds.
     let until = Instant::now() + Duration::from_secs(50);
     while listed(here, &place) != ["plan"] {
         assert!(Instant::now() < until, "{:?}", listed(here, &place));

@@ -1,4 +1,4 @@
-//! The daemon as people start it, in a directory of its own, on ports of loopback; killed when dropped.
+//! The daemon as people start it, in its own directory, on ports of loopback; killed when dropped.
 
 use smb_client::{Client, ClientError, Credentials, Engine, NtHash, Options, Signing, Transport};
 use std::io::{BufRead, BufReader};

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 struct Relay {
     port: u16,
     messages: Arc<AtomicU64>,
-    /// The connection of the message with this number is cut; 0: none is.
+    /// Number of the message at which the connection is cut; 0: none.
     cut_at: Arc<AtomicU64>,
 }
 
 impl Relay {
-    /// `cut_after`: the server is given the message first after which the connection is cut.
+    /// Makes a relay. `cut_after`: the server gets the message before the connection is cut.
     fn to(server: &Server, cut_after: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -105,7 +105,7 @@ pub(super) fn has_etcd() -> bool {
     has
 }
 
-/// A cluster C in an etcd of its own, and a server that names that etcd as one which somebody else runs.
+/// A cluster C in its own etcd, and a server configured with that as a foreign etcd.
 pub(super) async fn with_anothers_etcd() -> (Founder, State, Arc<dyn Engine>, Founder) {
     let first = Founder::new(RUNS);
     let (state, engine) = first.open().unwrap();
@@ -247,7 +247,7 @@ async fn a_founder_never_takes_the_records_of_another_cluster_for_its_own() {
         founder.is_single(&state, &engine);
         assert_eq!(theirs.dump().unwrap().entries, before);
         drop((state, engine));
-        // After the founding there is no way back: the server says so, and writes nothing.
+        // After the founding it cannot be undone: the server reports that, and writes nothing.
         let (state, _) = founder.open().unwrap();
         let control = founder.control(&state, Arc::new(NoEngine));
         create(&control, "C").await.unwrap();

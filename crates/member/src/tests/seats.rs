@@ -10,7 +10,7 @@ use trust::authority::{Authority, NodeKey, is_good};
 /// For etcd's elections, and for a member that catches up, on a loaded machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Runs blocking work on another thread, so that the servers go on meanwhile.
+/// Runs blocking work on another thread, so that the servers continue meanwhile.
 async fn off<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(work).await.unwrap()
 }

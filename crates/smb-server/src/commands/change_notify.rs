@@ -59,7 +59,7 @@ pub(crate) fn resume(
     }
 }
 
-/// The answer: the changes, or that there were too many to list.
+/// Makes the answer: the changes, or that there were too many to list.
 fn answer(changes: &[(u32, WideString)], bytes_max: usize) -> Step<ChangeNotifyWork> {
     let (mut records, mut last) = (Vec::new(), None);
     for (action, name) in changes {

@@ -9,7 +9,7 @@ use volume::backend::{Backend, FileInformation, Operation, Reply};
 
 /// A CLOSE that its volume is working on.
 pub(crate) struct CloseWork {
-    /// The client asks for the attributes.
+    /// The client requests the attributes.
     query: bool,
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn resume<B: Backend, D: Directory>(
     work: CloseWork,
     result: Result<Reply, NtStatus>,
 ) -> Result<Step<CloseWork>, NtStatus> {
-    // The open is closed even if the volume could not keep what was written.
+    // The open is closed even if the volume could not store its writes.
     if let Some(key) = context.open {
         state.forget_open(key);
     }
@@ -53,7 +53,7 @@ pub(crate) fn resume<B: Backend, D: Directory>(
     }
 }
 
-/// The body of a CLOSE response; with attributes if they were asked for.
+/// Makes the body of a CLOSE response, with attributes if requested.
 fn body(information: Option<&FileInformation>) -> Vec<u8> {
     let body = match information {
         None => CloseResponseBody::default(),

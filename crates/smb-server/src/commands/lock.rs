@@ -17,7 +17,7 @@ pub(crate) struct LockWork {
     then: Option<NtStatus>,
 }
 
-/// The locks and unlocks of a request, as the volume is asked for them.
+/// The locks and unlocks of a request, in the volume's terms.
 struct Elements {
     elements: Vec<LockElement>,
     then: Option<NtStatus>,

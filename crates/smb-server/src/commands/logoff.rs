@@ -6,7 +6,8 @@ use smb::wire::Empty;
 use std::convert::Infallible;
 use types::NtStatus;
 
-/// Marks the session as ended. It goes when the answer, which still needs its keys, is on its way.
+/// Marks the session as ended. The answer still needs its keys: the session is removed once that is
+/// queued.
 pub(crate) fn start(
     sessions: &mut Sessions,
     context: &Context,

@@ -1,7 +1,7 @@
-//! The commands of SMB2, each in a file of its own: it starts a request, and continues it after a wait.
+//! The commands of SMB2, one file each: the command starts a request, and continues it after a wait.
 //!
-//! Commands do not know each other. This file alone knows all of them: [`start`] and [`resume`] lead a
-//! request to its command, and [`Work`] is the sum of the commands' work on waiting requests.
+//! Commands do not know each other. Only this file knows all of them: [`start`] and [`resume`] dispatch
+//! a request to its command, and [`Work`] is the sum of the commands' work on waiting requests.
 
 mod change_notify;
 mod close;
@@ -49,7 +49,8 @@ pub(crate) enum Work {
     QueryInfo(query_info::QueryInfoWork),
     SetInfo(set_info::SetInfoWork),
     OplockBreak(oplock_break::OplockBreakWork),
-    /// The request was refused while its volume worked on it, and is answered with this status when the volume has let go of it.
+    /// The request was refused while its volume worked on it, and is answered with this status when the
+    /// volume has released it.
     Refused(NtStatus),
 }
 
@@ -72,7 +73,7 @@ impl Work {
         }
     }
 
-    /// Whether the client can find what the request leads to without having been answered.
+    /// Whether the client can find the result without an answer.
     pub fn is_replayable(&self) -> bool {
         matches!(self, Self::Create(work) if work.is_replayable())
     }
@@ -95,8 +96,7 @@ fn at_once(step: Result<Step<Infallible>, NtStatus>) -> Result<Step<Work>, NtSta
     step.map(|step| step.map(|never| match never {}))
 }
 
-/// Takes an answer, of a volume or of another source that a request waited for, that says nothing but
-/// success.
+/// Takes an answer without content from a volume or from another source that a request waited for.
 fn expect_done(result: Result<Reply, NtStatus>) -> Result<(), NtStatus> {
     match result? {
         Reply::Done => Ok(()),

@@ -43,14 +43,14 @@ fn capabilities_for(config: &Config, dialect: Dialect, client: Capabilities) -> 
             own |= Capabilities::MULTI_CHANNEL;
         }
         own |= Capabilities::DIRECTORY_LEASING | Capabilities::PERSISTENT_HANDLES;
-        // 3.1.1 says it by the encryption context instead.
+        // In 3.1.1 the encryption context replaces it.
         if dialect < Dialect::Smb311
             && client.contains(Capabilities::ENCRYPTION)
             && config.ciphers.contains(&CipherId::Aes128Ccm.to_wire())
         {
             own |= Capabilities::ENCRYPTION;
         }
-        // Capabilities that both sides must want go to clients that ask for them.
+        // Capabilities that both sides must want are offered to clients that ask for them.
         own &= client | Capabilities::LEASING | Capabilities::LARGE_MTU;
     }
     own
@@ -88,7 +88,7 @@ pub(crate) fn answer_smb1<B: Backend, D: Directory>(
     found.negotiation = negotiation;
     found.server_capabilities = capabilities;
     found.server_security_mode = security_mode(&state.config);
-    // The SMB1 message stands for message identifier 0.
+    // The SMB1 message counts as message identifier 0.
     let credits = if found.window.take(0, 1) { found.window.grant(1) } else { 0 };
     Some((to.header(NtStatus::SUCCESS, credits), Body::Bytes(body)))
 }
@@ -247,7 +247,7 @@ fn choose_contexts<B: Backend, D: Directory>(
     if preauth_seen { Ok(chosen) } else { Err(NtStatus::INVALID_PARAMETER) }
 }
 
-/// Chooses what may protect payload that goes by RDMA, and builds the context that says so.
+/// Chooses the protection of payload by RDMA, and builds the context that announces it.
 fn choose_rdma_transforms(
     offered: impl Iterator<Item = u16> + Clone,
     cipher: Option<CipherId>,

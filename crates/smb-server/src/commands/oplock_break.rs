@@ -37,8 +37,8 @@ pub(crate) fn start<B: Backend, D: Directory>(
             let level = match acknowledged.oplock_level {
                 OPLOCK_LEVEL_NONE => OplockLevel::None,
                 OPLOCK_LEVEL_II => OplockLevel::LevelII,
-                // SMB2_OPLOCK_LEVEL_LEASE and numbers that name no level, too: the volume has to hear of every acknowledgment, as a wrong
-                // one ends the break at NONE (MS-SMB2 3.3.5.22.1).
+                // SMB2_OPLOCK_LEVEL_LEASE and undefined numbers, too: the volume needs every acknowledgment,
+                // as a wrong one ends the break at NONE (MS-SMB2 3.3.5.22.1).
                 _ => OplockLevel::Batch,
             };
             let work = OplockBreakWork::Oplock { file_id: open.file_id(key) };

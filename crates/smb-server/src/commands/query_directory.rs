@@ -1,4 +1,5 @@
-//! QUERY_DIRECTORY (MS-SMB2 3.3.5.18): one enumeration per open, which continues after the last entry that was answered.
+//! QUERY_DIRECTORY (MS-SMB2 3.3.5.18): one enumeration per open, which continues behind the last entry
+//! returned.
 
 use super::expect_done;
 use crate::directory::Directory;
@@ -15,9 +16,9 @@ use volume::backend::{Backend, DirectoryEntry, Operation, Reply, WideString};
 use volume::security::rights;
 use volume::service::PATTERN_UNITS_MAX;
 
-/// Entries that a volume is asked for at once.
+/// Limit of entries of one request to a volume.
 const ENTRIES_MAX: usize = 4096;
-/// Bytes that a name is guessed to take, to ask for about as many entries as fit.
+/// Estimated bytes of a name, for requesting about as many entries as fit.
 const NAME_BYTES_GUESSED: usize = 24;
 
 /// A QUERY_DIRECTORY that its volume is working on, or that waits for its turn.
@@ -26,7 +27,7 @@ pub(crate) enum QueryDirectoryWork {
     Queued(Box<Wanted>),
 }
 
-/// The entries that one request of an enumeration asks for.
+/// The entries that one request of an enumeration wants.
 pub(crate) struct Wanted {
     class: DirectoryClass,
     flags: u8,
@@ -66,7 +67,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
     }
     let wanted = Box::new(Wanted { class, flags: request.flags, pattern, bytes_max, is_first: false });
     if open.enumeration.busy {
-        // The starting place is known only when the request before has been answered.
+        // The starting position is known only after the answer to the request before.
         return Ok(Step::Park(QueryDirectoryWork::Queued(wanted), Until::Turn));
     }
     enumerate(state, key, wanted)
@@ -88,8 +89,8 @@ fn enumerate<B: Backend, D: Directory>(
     let restarts = wanted.flags & QUERY_DIRECTORY_RESTART_SCANS != 0;
     wanted.is_first = place.pattern.is_none();
     if restarts || wanted.is_first {
-        // A scan that starts anew takes the pattern of this request (MS-FSA 2.1.5.6.3); any other continues
-        // with its own.
+        // A restarted scan takes the pattern of this request (MS-FSA 2.1.5.6.3); any other continues with its
+        // own.
         place.after = 0;
         place.pattern = Some(wanted.pattern.clone());
     }

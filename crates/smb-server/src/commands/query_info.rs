@@ -32,15 +32,15 @@ pub(crate) struct QueryInfoWork {
     info_type: u8,
     class: u8,
     bytes_max: usize,
-    /// Names of extended attributes asked for; `None`: all.
+    /// Names of the requested extended attributes; `None`: all.
     names: Option<Vec<Vec<u8>>>,
-    /// Only the first attribute is asked for.
+    /// The request is for the first attribute only.
     single: bool,
     /// Quotas asked for.
     quotas: Option<quotas::Question>,
 }
 
-/// Bytes that an answer of the class has at least; `None`: no such class. Shorter buffers are refused.
+/// Shortest answer of the class in bytes; `None`: no such class. Shorter buffers are refused.
 fn minimum_bytes(info_type: u8, number: u8) -> Option<usize> {
     Some(match info_type {
         INFO_FILE => match number {
@@ -164,7 +164,7 @@ pub(crate) fn resume<B: Backend, D: Directory>(
     }
 }
 
-/// Says what to ask of a volume for a class of information about a file.
+/// Returns the volume's operation for a class of information about a file.
 fn file_query(number: u8, open: OpenId, access: u32, dialect: Dialect) -> Result<Operation, NtStatus> {
     match number {
         class::STREAM => Ok(Operation::QueryStreams { open }),
@@ -308,7 +308,7 @@ fn volume_information<B: Backend, D: Directory>(
     let unit = u64::from(volume.block_bytes).max(SECTOR_BYTES);
     let sectors = ((unit / SECTOR_BYTES) as u32).into();
     let actual_available = volume.available_bytes / unit;
-    // Clients show these two to their users, who have no more than their quotas let them have.
+    // Clients show these two to their users, whose quotas bound their space.
     let (total, available) = (volume.caller_total_bytes / unit, volume.caller_available_bytes / unit);
     let mut out = Vec::new();
     match work.class {
@@ -402,7 +402,7 @@ fn mode(open: &Open) -> ModeInformation {
     ModeInformation { mode: (open.create_options & MODE_BITS).into() }
 }
 
-/// An answer of at most `bytes_max` bytes; a longer one is cut, with the status that says so.
+/// Makes an answer of at most `bytes_max` bytes; a longer one is truncated, with the status for that.
 fn answer(mut data: Vec<u8>, bytes_max: usize) -> Step<QueryInfoWork> {
     let status = if data.len() > bytes_max { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
     data.truncate(bytes_max);
@@ -437,7 +437,7 @@ fn stream_answer(streams: &[StreamEntry], bytes_max: usize) -> Step<QueryInfoWor
     answer(out, bytes_max)
 }
 
-/// A security descriptor, or how long a buffer it needs (MS-SMB2 3.3.5.20.3).
+/// Answers a security descriptor, or the buffer length that it needs (MS-SMB2 3.3.5.20.3).
 fn security_answer(descriptor: &[u8], bytes_max: usize, dialect: Dialect) -> Step<QueryInfoWork> {
     if descriptor.len() > bytes_max {
         let needed = (descriptor.len() as u32).to_le_bytes();

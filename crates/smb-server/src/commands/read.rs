@@ -26,7 +26,7 @@ pub(crate) enum ReadWork {
     },
 }
 
-/// The bytes that a READ asks for.
+/// The bytes that a READ wants.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
     minimum: u32,
@@ -104,7 +104,7 @@ pub(crate) fn resume<B: Backend, D: Directory>(
     }
 }
 
-/// Takes what the volume has read, and counts it.
+/// Takes the volume's data for a READ, and counts it.
 #[inline]
 fn file_read<B: Backend, D: Directory>(
     state: &mut State<B, D>,

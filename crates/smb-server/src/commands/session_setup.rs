@@ -1,4 +1,5 @@
-//! SESSION_SETUP (MS-SMB2 3.3.5.5): logon, logon anew, further channels; held and refused as the guard says.
+//! SESSION_SETUP (MS-SMB2 3.3.5.5): logon, repeated logon, further channels; the guard delays and
+//! refuses.
 
 use super::expect_done;
 use crate::directory::{Account, Directory, Subject};
@@ -27,7 +28,7 @@ use volume::backend::{Backend, Reply};
 /// Connections that carry one session.
 const CHANNELS_PER_SESSION_MAX: usize = 32;
 
-/// The directory as the authentication asks it: it knows only the user who was admitted.
+/// The directory for the authentication: it contains only the admitted user.
 struct Lookup<'a, D> {
     directory: &'a D,
     admitted: Option<&'a str>,
@@ -66,7 +67,7 @@ struct Admitted {
 /// A SESSION_SETUP that waits for a time.
 pub(crate) enum SessionSetupWork {
     Held(Box<HeldLogon>),
-    /// A failed logon, which is answered late.
+    /// A failed logon with a delayed answer.
     Late(NtStatus),
 }
 
@@ -84,7 +85,8 @@ pub(crate) fn start<B: Backend, D: Directory>(
     now: Monotonic,
 ) -> Result<Step<SessionSetupWork>, NtStatus> {
     if element.bytes().len() != element.whole.len() {
-        // A logon may wait, and a compound would wait with it, of a peer who has proved nothing. No client sends it in one.
+        // A logon may wait, and the rest of its compound with it, for an unauthenticated peer. No client
+        // sends such a compound.
         return Err(NtStatus::INVALID_PARAMETER);
     }
     let request = SessionSetupRequest::parse(element.bytes())?;
@@ -120,7 +122,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
             Ok(hold_logon(state, context, HeldLogon { token: token.into(), wishes, admitted }, due, now))
         }
         Admission::Refused => {
-            // Clients say of this status that the user is locked out, and do not ask for another password.
+            // Clients report this status as a lockout, and do not ask for another password.
             let why = (NtStatus::ACCOUNT_LOCKED_OUT, "too many failures; its password was not looked at");
             refuse_logon(state, context, &user, why, now)
         }
@@ -134,7 +136,7 @@ fn attempt_of<B: Backend, D: Directory>(
 ) -> Result<Attempt, NtStatus> {
     let found = state.connections.get(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
     let user = UserName::from(user);
-    // The session's key has protected the request of one who logs on anew, or over one more connection.
+    // The session's key has protected a repeated logon and one over a further connection.
     let session = context.session(&state.sessions);
     let in_own_session = session.is_ok_and(|session| UserName::from(session.account.as_str()) == user);
     Ok(Attempt { user, host: found.info.peer.ip().into(), in_own_session })
@@ -294,7 +296,7 @@ fn find_setup<B: Backend, D: Directory>(
         if session.channel(connection).is_none() {
             return Err(NtStatus::USER_SESSION_DELETED);
         }
-        // A logon anew is protected by the session it is in.
+        // The session protects a repeated logon.
         if context.sealed_by.is_none() {
             if header.flags().contains(HeaderFlags::SIGNED) {
                 let (name, id) = (context.session_key()?, context.to.message_id);
@@ -337,8 +339,8 @@ fn challenge_of_binding<B: Backend, D: Directory>(
     needs_it.then(|| session.bindings.shared_challenge(&mut state.random, wall)).flatten()
 }
 
-/// Whether this connection may become a channel of the session (MS-SMB2 3.3.5.5 step 4). Answers whether the request may have come
-/// before. A refusal is signed only if the request was genuine.
+/// Checks that this connection may become a channel of the session (MS-SMB2 3.3.5.5 step 4). Returns
+/// whether the request may be a repeated one. A refusal is signed only if the request was genuine.
 fn check_binding<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &mut Context,
@@ -354,13 +356,13 @@ fn check_binding<B: Backend, D: Directory>(
     let (name, connection, id) = (context.session_key()?, context.connection, context.to.message_id);
     let is_signed = header.flags().contains(HeaderFlags::SIGNED);
     if session.channel(connection).is_some() {
-        // The connection is a channel of the session already, and has a key of its own.
+        // The connection is already a channel of the session, with its own key.
         let proof = Verified::by_channel(name, session, connection, element.bytes(), id);
         context.proof = proof.filter(|_| is_signed);
         let is_genuine = context.proof.is_some() || context.sealed_by.is_some();
         return Err(if is_genuine { NtStatus::REQUEST_NOT_ACCEPTED } else { NtStatus::ACCESS_DENIED });
     }
-    // Signed with the session's key, not with one of this channel, which has none yet.
+    // Signed with the session's key, since this channel has none yet.
     let verified = is_signed
         .then(|| Verified::by_session(name, &mut state.sessions, connection, element.bytes(), id))
         .flatten();
@@ -373,7 +375,7 @@ fn check_binding<B: Backend, D: Directory>(
     Ok(verified.is_repeated)
 }
 
-/// Whether the connection agreed on what the session's first one did.
+/// Checks that the connection has negotiated the same as the session's first one.
 fn check_channel_fits<B: Backend, D: Directory>(
     state: &State<B, D>,
     context: &Context,
@@ -384,7 +386,7 @@ fn check_channel_fits<B: Backend, D: Directory>(
     let session = context.session(&state.sessions)?;
     let key = session.signing.as_ref().ok_or(NtStatus::USER_SESSION_DELETED)?;
     let ours = connection.signing;
-    // A node's session is proven by a key of its own, however its channels sign.
+    // A node's session has a separate key for proofs, however its channels sign.
     let theirs = if session.is_node() { ours } else { key.algorithm() };
     // AES-GMAC does not mix with the others, and each direction of the mix has its own refusal.
     if theirs != ours && theirs == SigningAlgorithm::AesGmac {
@@ -423,7 +425,8 @@ fn refuse_logon<B: Backend, D: Directory>(
     end_failed_logon(state, context, status, u32::MAX, now)
 }
 
-/// Ends the exchange, and answers the later, the more `failures` there were; at once if no password was checked.
+/// Ends the exchange, and delays the answer by the number of `failures`; answers immediately if no
+/// password was checked.
 fn end_failed_logon<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &Context,
@@ -443,15 +446,15 @@ fn end_failed_logon<B: Backend, D: Directory>(
     Ok(Step::Park(SessionSetupWork::Late(status), Until::Time(until)))
 }
 
-/// Returns as much of a client's name for the server as a line of the log holds.
+/// Truncates a client's name for the server to the length of a log entry.
 fn shortened(target: &str) -> String {
     const CHARACTERS_MAX: usize = 128;
     target.chars().take(CHARACTERS_MAX).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// Whether a logon that was meant for the service `target` is taken. A man in the middle may pass on
-/// one for another server: without signing he could use it. With signing it is of no use to anybody
-/// else, and `target` is most likely a name of this server that its configuration does not have.
+/// Whether to accept a logon for the service `target`. A man in the middle may pass on one for another
+/// server: without signing he could use it. With signing it is of no use to anybody else, and `target`
+/// is most likely a name of this server that is missing in its configuration.
 fn is_welcome<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &Context,
@@ -534,7 +537,7 @@ fn logged_on<B: Backend, D: Directory>(
     found.setups_begun = 0;
     let setup = state.setups.end(setup_id(context)?).ok_or(NtStatus::USER_SESSION_DELETED)?;
     if setup.challenge.is_some() && setup.is_repeated {
-        // The user's own proof would be new: somebody says again what was heard on another connection.
+        // The user's own proof would be new: somebody repeats one recorded on another connection.
         return Err(NtStatus::ACCESS_DENIED);
     }
     let flags = match setup.purpose {
@@ -567,7 +570,7 @@ fn logged_on<B: Backend, D: Directory>(
             let found =
                 state.connections.get_mut(context.connection).ok_or(NtStatus::CONNECTION_DISCONNECTED)?;
             let schedule = schedule(session.dialect, &setup.preauth);
-            // Each channel has a key of its own, from its own logon.
+            // Each channel has its own key, from its own logon.
             let keys = SessionKeys::new(schedule, &accepted.session_key[..]);
             let signing = Rc::new(keys.signing_key(found.signing));
             session.channels.push(Channel { connection: context.connection, signing });

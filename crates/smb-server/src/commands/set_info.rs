@@ -82,7 +82,7 @@ pub(crate) fn resume(result: Result<Reply, NtStatus>) -> Result<Step<SetInfoWork
     Ok(Step::ok(set_info_body()))
 }
 
-/// Says what to ask of the volume. `None`: the server itself keeps what is set.
+/// Returns the change for the volume. `None`: the server itself keeps the setting.
 fn file_setting(open: &mut Open, number: u8, buffer: &[u8]) -> Result<Option<SetInformation>, NtStatus> {
     let short = |_| NtStatus::INFO_LENGTH_MISMATCH;
     Ok(Some(match number {
@@ -153,7 +153,7 @@ fn file_setting(open: &mut Open, number: u8, buffer: &[u8]) -> Result<Option<Set
     }))
 }
 
-/// Returns the target of a rename or link. A stream's new name stands alone; a file's is one from the
+/// Returns the target of a rename or link. A stream's new name is alone; a file's is a path from the
 /// share's root, which some clients mark with a backslash. RootDirectory is zero on the wire (MS-FSCC
 /// 2.4.43.2).
 fn target_path(rename: &RenameInformation) -> Result<WideString, NtStatus> {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use types::NtStatus;
 use volume::backend::{Backend, Operation, Reply, ShareOptions};
 
-/// Access that everybody who logged on has to IPC$.
+/// Access of all users to IPC$.
 const PIPE_ACCESS: u32 = 0x001F_01FF;
 
 /// A share that a session may use.
@@ -25,7 +25,7 @@ struct Admission {
     logon: Logon,
 }
 
-/// A TREE_CONNECT whose share's root the volume is looking up.
+/// A TREE_CONNECT that waits for the volume to find the share's root.
 pub(crate) struct TreeConnectWork {
     volume: VolumeSlot,
     share: Arc<Share>,
@@ -54,8 +54,8 @@ pub(crate) fn start<B: Backend, D: Directory>(
         return Err(NtStatus::BAD_NETWORK_NAME);
     }
     if share.eq_ignore_ascii_case("IPC$") {
-        // A node of the cluster needs one share only; pipes show accounts and shares, which are none of its
-        // business.
+        // A node of the cluster needs one share only; pipes expose accounts and shares, which it does not
+        // need.
         if context.session(&state.sessions)?.is_node() {
             return Err(NtStatus::ACCESS_DENIED);
         }
@@ -86,7 +86,7 @@ fn admit<B: Backend, D: Directory>(
     if policy::access_of(&share, &session.token) == 0 {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    // A client that cannot encrypt must not reach what only encrypted requests may (MS-SMB2 3.3.5.7).
+    // A client that cannot encrypt must not reach shares for encrypted requests only (MS-SMB2 3.3.5.7).
     if share.encrypt && session.opening.is_none() {
         return Err(NtStatus::ACCESS_DENIED);
     }
@@ -123,7 +123,7 @@ pub(crate) fn resume<B: Backend, D: Directory>(
             return Err(NtStatus::BAD_NETWORK_NAME);
         }
     };
-    // Nobody would ever use, or end, the tree connect of a connection that is gone.
+    // Nobody could use or end a tree connect of a lost connection.
     if !state.connections.contains(context.connection) {
         return Err(NtStatus::CONNECTION_DISCONNECTED);
     }
@@ -135,8 +135,8 @@ pub(crate) fn resume<B: Backend, D: Directory>(
     connect(state, context, policy::tree_of(*volume, root, share, logon))
 }
 
-/// Whether the volume searched for the share's directory and did not find it. Any other status says
-/// that the volume could not search, as while it moves to another server.
+/// Whether the volume searched for the share's directory and did not find it. Any other status means
+/// that it could not search, as while it moves to another server.
 fn is_about_the_path(status: NtStatus) -> bool {
     matches!(
         status,
@@ -149,7 +149,7 @@ fn is_about_the_path(status: NtStatus) -> bool {
     )
 }
 
-/// Says what a client may expect of a share (MS-SMB2 3.3.5.7).
+/// Returns a share's capabilities for a client (MS-SMB2 3.3.5.7).
 fn capabilities_of(options: ShareOptions, dialect: Dialect) -> ShareCapabilities {
     let mut capabilities = ShareCapabilities::empty();
     if options.continuously_available && dialect >= Dialect::Smb300 {

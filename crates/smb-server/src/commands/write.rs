@@ -65,7 +65,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
 ) -> Result<Step<WriteWork>, NtStatus> {
     let request = WriteRequest::parse(element.bytes())?;
     let channel = request.channel.get();
-    // By RDMA, the message carries nothing and RemainingBytes says how much there is.
+    // By RDMA, the message carries no data and RemainingBytes has the length.
     let length = if channel == CHANNEL_NONE { request.length.get() } else { request.remaining_bytes.get() };
     let key = context.find_open(&state.opens, related, request.file_id)?;
     context.check_size(&state.connections, length as usize, state.config.limits.write_bytes)?;
@@ -116,7 +116,7 @@ pub(crate) fn start<B: Backend, D: Directory>(
     Ok(target.submit(Payload::from(data), length))
 }
 
-/// The answer to a WRITE to a pipe, which most clients expect to be padded by a byte.
+/// Answers a WRITE to a pipe. Most clients expect a byte of padding.
 fn written_to_pipe(count: usize) -> Step<WriteWork> {
     let mut body = Vec::new();
     body.put(&WriteResponseBody { count: (count as u32).into(), ..Default::default() });

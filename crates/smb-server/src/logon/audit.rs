@@ -1,7 +1,7 @@
-//! Logons that failed or were held back, for the audit log, however often they come.
+//! Failed and delayed logons for the audit log, at any rate.
 //!
-//! Promises: names from the wire are bounded and without control characters; logons without a line of
-//! their own are counted, and each minute ends with their number ([`LineLedger`]); lines that nobody
+//! Promises: names from the wire are bounded and without control characters; logons without their own
+//! entry are counted, and each minute ends with their number ([`LineLedger`]); entries that nobody
 //! fetches are bounded. Never holds passwords, hashes or tokens.
 
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ pub enum LogonAction {
     Delayed,
     /// The password is not checked.
     Refused,
-    /// A number of these that have no line of their own.
+    /// A number of logons without their own entry.
     LeftOut,
 }
 
@@ -39,12 +39,12 @@ impl LogonAction {
     }
 }
 
-/// One line for the audit log.
+/// One entry for the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogonLine {
     /// Fate of the logon.
     pub action: LogonAction,
-    /// The user's name as the client wrote it; empty if it named nobody.
+    /// The user's name in the client's spelling; empty if the client named none.
     pub user: String,
     /// The client's address.
     pub source: String,
@@ -76,7 +76,7 @@ impl LogonAudit {
         self.push(LogonLine { action, user, source: peer.to_string(), detail });
     }
 
-    /// Writes the lines of minutes that are over.
+    /// Writes the entries of past minutes.
     pub fn turn(&mut self, now: Monotonic) {
         for left_out in self.ledger.turn(now.0 / MINUTE.as_nanos() as u64) {
             self.tell(&left_out);
@@ -100,12 +100,12 @@ impl LogonAudit {
         }
     }
 
-    /// Time by which [`Self::turn`] has lines to report.
+    /// Returns when [`Self::turn`] will have entries to report.
     pub fn next_timeout(&self) -> Option<Monotonic> {
         Some(Monotonic((self.ledger.counted_minute()? + 1) * MINUTE.as_nanos() as u64))
     }
 
-    /// Hands out the lines.
+    /// Takes the entries.
     pub fn take(&mut self) -> Vec<LogonLine> {
         std::mem::take(&mut self.lines)
     }

@@ -1,23 +1,23 @@
-//! When a password may be checked: makes guessing slow.
+//! Limits the rate of password checks: makes guessing slow.
 //!
 //! Owns the cost of failed logons. Every attempt is charged before its password is checked, and paid
 //! back only if the password was right. A debtor waits for the *attempt*, not for its refusal: until
-//! then nothing tells a right password from a wrong one. An attempt that would wait longer than
+//! then nothing distinguishes a right password from a wrong one. An attempt that would wait longer than
 //! [`HELD_FOR_MAX`] is refused unchecked.
 //!
-//! Four debts, each of which is paid off with time alone, so that nobody is locked out for good:
+//! Four debts, each of which time alone pays off, so that nobody is locked out for good:
 //!
-//! - of a **host**, for all users that it tries. No success lessens it: a guesser may have an account
-//!   of his own, or sit behind one address with good users.
-//! - of a **user**, from anywhere. It makes hosts that failed lately wait, up to [`HELD_FOR_MAX`]; one
-//!   that did not, at most [`MILD_WAIT_MAX`]. So a guesser keeps nobody out at other addresses.
-//! - of a user **at a host from which that user has logged on** before. There it stands in for the other two: the neighbours behind
-//!   one address, and guesses from elsewhere, do not hold the user up.
-//! - of a user **in a session of that user**, for logons anew and further channels, which the session's key protects: nobody else's
-//!   guesses hold them up.
+//! - of a **host**, for all users that it tries. No success lessens it: a guesser may have an account,
+//!   or share one address with good users.
+//! - of a **user**, from anywhere. It delays hosts with recent failures by up to [`HELD_FOR_MAX`],
+//!   others by at most [`MILD_WAIT_MAX`]. So a guesser cannot lock out the user at other addresses.
+//! - of a user **at a host from which that user has logged on** before. It replaces the other two
+//!   there: neighbours behind one address, and guesses from elsewhere, do not delay the user.
+//! - of a user **in a session of that user**, for repeated logons and further channels, which the
+//!   session's key protects: nobody else's guesses delay them.
 //!
-//! Users that exist and others are treated alike. Memory is bounded; when it is full the smallest debts are forgotten, never the
-//! largest, and of hosts that users logged on from the oldest of the user with the most.
+//! Existing users and others are treated alike. Memory is bounded; when it is full the smallest debts
+//! are forgotten, never the largest, and of users' known hosts the oldest of the user with the most.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -32,9 +32,9 @@ const OF_USER: Terms = Terms { free: 20, each: Duration::from_secs(2) };
 const OF_KNOWN_HOST: Terms = Terms { free: 5, each: Duration::from_secs(5) };
 /// A user's failures within sessions of that user, wherever they are.
 const OF_OWN_SESSION: Terms = Terms { free: 5, each: Duration::from_secs(5) };
-/// No attempt is held longer: smbclient gives up after 20 seconds.
+/// Longest delay of an attempt: smbclient gives up after 20 seconds.
 const HELD_FOR_MAX: Duration = Duration::from_secs(15);
-/// Longest time that others' failures hold up a host which has none of its own.
+/// Longest delay by others' failures of a host without its own.
 const MILD_WAIT_MAX: Duration = Duration::from_secs(2);
 /// The time for which a host counts as one that has failed.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
@@ -61,7 +61,7 @@ struct Terms {
 /// Attempts that are not paid off yet.
 #[derive(Debug, Clone, Copy)]
 struct Debt {
-    /// When nothing is owed any more, if nothing is added.
+    /// Time at which the debt is paid off, if nothing is added.
     paid_at: Monotonic,
     /// The last failure.
     failed_at: Option<Monotonic>,
@@ -72,7 +72,7 @@ impl Debt {
         Self { paid_at: now, failed_at: None }
     }
 
-    /// How long until one more attempt is within the terms.
+    /// Returns the time until one more attempt is within the terms.
     fn wait(&self, terms: Terms, now: Monotonic) -> Duration {
         self.paid_at.since(now).saturating_sub(terms.each * (terms.free - 1))
     }
@@ -87,7 +87,7 @@ impl Debt {
         self.paid_at = Monotonic(self.paid_at.0.saturating_sub(terms.each.as_nanos() as u64));
     }
 
-    /// Attempts that are owed, at least one of them in part.
+    /// Returns the number of attempts not paid off, the last perhaps in part.
     fn owed(&self, terms: Terms, now: Monotonic) -> u32 {
         let owed = self.paid_at.since(now).as_nanos().div_ceil(terms.each.as_nanos());
         u32::try_from(owed).unwrap_or(u32::MAX)
@@ -128,7 +128,8 @@ impl<K: Hash + Eq + Clone> Debts<K> {
         self.found.entry(key.clone()).or_insert_with(|| Debt::none(now)).charge(self.terms, now);
     }
 
-    /// Forgets what is paid off, or else the smallest debts, an eighth of all: so rarely that it costs little each time.
+    /// Forgets debts that are paid off, or else the smallest eighth of all: so rarely that it costs little
+    /// each time.
     fn make_room(&mut self, now: Monotonic) {
         self.found.retain(|_, debt| debt.is_worth_keeping(now));
         if self.found.len() < DEBTS_MAX {
@@ -225,7 +226,7 @@ impl KnownHosts {
     }
 }
 
-/// A logon that somebody tries, from a host, as a user.
+/// An attempt to log on, from a host, as a user.
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
     pub user: UserName,
@@ -241,7 +242,7 @@ pub(crate) struct Ticket {
     debtor: Debtor,
 }
 
-/// The one who owes for an attempt.
+/// The debtor of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Debtor {
     /// The holder of sessions of the user.
@@ -268,11 +269,11 @@ pub(crate) enum Admission {
 pub(crate) enum Outcome {
     Right,
     Wrong,
-    /// The logon ended before the password was checked: nobody learned anything of it.
+    /// The logon ended before the password was checked, and revealed nothing of it.
     Unseen,
 }
 
-/// The debts of everybody who has failed to log on, and the attempts that are held because of them.
+/// The debts for all failed logons, and the attempts that they delay.
 pub(crate) struct LogonGuard {
     hosts: Debts<PeerHost>,
     users: Debts<UserName>,
@@ -342,7 +343,8 @@ impl LogonGuard {
         }
     }
 
-    /// How long an attempt from a host waits that the user has not logged on from; true: others' failures alone make it wait.
+    /// Returns the wait of an attempt from a host unknown for the user; true: only others' failures make it
+    /// wait.
     fn wait_of_strangers(&self, user: &UserName, host: PeerHost, now: Monotonic) -> (Duration, bool) {
         let own = self.hosts.wait(&host, now);
         let failed_lately = self.hosts.of(&host, now).failed_lately(now);
@@ -361,7 +363,7 @@ impl LogonGuard {
         has_room
     }
 
-    /// Ends an attempt. Answers how many failures are owed by then.
+    /// Ends an attempt. Returns the number of failures not paid off by then.
     pub fn end_attempt(&mut self, ticket: &Ticket, outcome: Outcome, now: Monotonic) -> u32 {
         let Attempt { user, host, .. } = &ticket.attempt;
         if outcome == Outcome::Right {

@@ -1,4 +1,4 @@
-//! Cost of failed logons, and their lines in the audit log.
+//! Cost of failed logons, and their entries in the audit log.
 
 pub(crate) mod audit;
 pub(crate) mod guard;

@@ -1,8 +1,9 @@
-//! The server that a client means to log on to: the service principal name in its proof (MsvAvTargetName, MS-NLMP 2.2.2.1).
+//! The server that a client intends to log on to: the service principal name in its proof
+//! (MsvAvTargetName, MS-NLMP 2.2.2.1).
 //!
-//! A server that a client talks to can pass the client's messages on to this server, and be logged on
-//! as that user. The client's proof shows that: it names the server that the client looked for. Without
-//! a name that cannot be seen; only signing keeps others from using such a logon.
+//! A server that a client connects to can relay the client's messages to this server, and be logged on
+//! as that user. The client's proof reveals that: it names the server that the client looked for. A
+//! proof without a name does not; only signing keeps others from using such a logon.
 
 use crate::config::Config;
 use std::net::IpAddr;

@@ -101,7 +101,8 @@ impl Requests {
         Started::Waits
     }
 
-    /// Gives a request its place among those in work. `None`: its connection is gone, and it is answered instead.
+    /// Adds a request to those in work. `None`: its connection is lost, and the request is answered
+    /// instead.
     #[inline]
     fn put_in_work<B: Backend, D: Directory>(
         &mut self,
@@ -123,7 +124,7 @@ impl Requests {
         let bytes = REQUEST_BYTES + context.bytes + chain.as_ref().map_or(0, |chain| chain.kept_bytes());
         let may_wait = work.may_wait();
         let Some(connection) = state.connections.get_mut(context.connection) else {
-            // Nobody waits for a further step.
+            // No further step is needed.
             let mut rest = chain.map_or_else(|| Chain::of_one(context), |chain| *chain);
             finish_element(state, context, &mut rest, NtStatus::CANCELLED, Body::no_error_data());
             return None;
@@ -205,7 +206,7 @@ impl Requests {
             Started::Answered => {
                 chain.first = false;
                 if was_pending {
-                    // The client waits for this one alone: later answers get a message of their own.
+                    // The client waits for this answer: later ones get their own message.
                     send::flush(state, connection, chain);
                 }
                 self.run_chain(state, connection, chain, now);
@@ -243,7 +244,7 @@ impl Requests {
                 }
             }
             Wake::Enumeration(key) => {
-                // A request that is gone meanwhile, or is refused, does not keep those behind it waiting.
+                // A request that has ended meanwhile, or is refused, does not block those behind it.
                 while let Ok(open) = state.opens.get_mut(key)
                     && !open.enumeration.busy
                     && let Some(next) = open.enumeration.queued.pop_front()
@@ -254,8 +255,7 @@ impl Requests {
         }
     }
 
-    /// Sends the client an interim response: the volume says that its request will take long (MS-SMB2
-    /// 3.3.4.2).
+    /// Sends the client an interim response after the volume reports a long wait (MS-SMB2 3.3.4.2).
     pub fn went_pending<B: Backend, D: Directory>(
         &mut self,
         state: &mut State<B, D>,
@@ -275,7 +275,7 @@ impl Requests {
         // In the middle of a compound a request waits as well, and later elements wait for it (MS-SMB2
         // 3.3.5.2.7.2): a rename between CREATE and CLOSE, as Linux and macOS send it, has to outlast the
         // break that it causes. A watch has no end, so later elements might never be answered: Windows
-        // refuses it with this status, and smbtorture asks for that.
+        // refuses it with this status, and smbtorture expects that.
         if in_the_middle && context.to.command == Command::ChangeNotify {
             self.refuse(state, key, NtStatus::INTERNAL_ERROR, now);
         } else if !self.park(state, key) {
@@ -285,7 +285,7 @@ impl Requests {
         }
     }
 
-    /// Refuses a request in work: at once, or when its volume has let go of it.
+    /// Refuses a request in work: immediately, or when its volume has released it.
     fn refuse<B: Backend, D: Directory>(
         &mut self,
         state: &mut State<B, D>,
@@ -331,7 +331,7 @@ impl Requests {
         send::send(state, context.connection, &mut responses, context.sealed_by);
     }
 
-    /// Does CANCEL (MS-SMB2 3.3.5.16), which takes no credit and has no answer of its own.
+    /// Handles CANCEL (MS-SMB2 3.3.5.16), which takes no credit and has no answer.
     pub(super) fn cancel<B: Backend, D: Directory>(
         &mut self,
         state: &mut State<B, D>,
@@ -398,7 +398,8 @@ impl Requests {
         }
     }
 
-    /// Ends the requests that a volume which was taken away worked on. Those on persistent opens, and those that may make some, are not answered.
+    /// Ends the requests on a removed volume. Those on persistent opens, or that may make one, get no
+    /// answer.
     pub fn end_volume<B: Backend, D: Directory>(
         &mut self,
         state: &mut State<B, D>,
@@ -418,7 +419,7 @@ impl Requests {
         }
     }
 
-    /// Ends a request that is out of work without an answer: the client asks again over another connection.
+    /// Ends a finished request without an answer: the client repeats it over another connection.
     fn leave_unanswered<B: Backend, D: Directory>(
         &mut self,
         state: &mut State<B, D>,
@@ -437,7 +438,7 @@ impl Requests {
         self.wake(state, now);
     }
 
-    /// Ends the requests of a connection that is gone, whose sessions without a further channel have not ended yet.
+    /// Ends the requests of a lost connection, whose sessions without a further channel have not ended yet.
     pub fn end_connection<B: Backend, D: Directory>(
         &mut self,
         state: &mut State<B, D>,
@@ -456,8 +457,8 @@ impl Requests {
         }
     }
 
-    /// Ends a request without an answer, as its channel is gone, but its session is not. It is counted like any other, so that what the
-    /// client replays on another channel finds it done or not begun (MS-SMB2 3.3.5.2.10).
+    /// Ends a request without an answer, as its channel is lost, but not its session. It is counted like
+    /// any other, so that a replay on another channel finds it done or not begun (MS-SMB2 3.3.5.2.10).
     fn lose_channel<B: Backend, D: Directory>(
         &mut self,
         state: &mut State<B, D>,
@@ -473,7 +474,7 @@ impl Requests {
         }
     }
 
-    /// Forgets a request whose client is gone; its volume is asked to stop.
+    /// Forgets a request whose client is gone, and cancels it at its volume.
     fn abandon<B: Backend, D: Directory>(&mut self, state: &mut State<B, D>, key: RequestKey) {
         let Some(request) = self.take(state, key) else { return };
         if let Some(volume) = request.volume {
@@ -565,7 +566,7 @@ fn header_of_answer<B: Backend, D: Directory>(
 fn grant<B: Backend, D: Directory>(state: &mut State<B, D>, context: &Context, status: NtStatus) -> u16 {
     let Some(found) = state.connections.get_mut(context.connection) else { return 0 };
     let charge = if found.large_mtu() { context.to.credit_charge.max(1) } else { 1 };
-    // Until someone has logged on there is no reason to send much at once.
+    // Before a logon there is no reason to send much at a time.
     let more_allowed = match context.to.command {
         Command::Negotiate => false,
         Command::SessionSetup => !status.is_error() && status != NtStatus::MORE_PROCESSING_REQUIRED,

@@ -1,7 +1,7 @@
 //! Breaks of oplocks and leases, which the server sends unasked (MS-SMB2 3.3.4.6, 3.3.4.7).
 //!
-//! Promises: if a connection is lost that carried a break which its holder has yet to acknowledge, the break is sent again over another
-//! connection of the holder.
+//! Promises: if a connection is lost after carrying an unacknowledged break, the break is sent again
+//! over another connection of its holder.
 
 use super::chain::Response;
 use super::send;

@@ -90,19 +90,20 @@ impl Chain {
         }
     }
 
-    /// Whether something of the message is still to be done.
+    /// Whether part of the message is still to be processed.
     #[inline]
     pub fn has_more(&self) -> bool {
         self.at < self.message.len()
     }
 
-    /// Bytes that it keeps alive: the whole message if a part of it is still to be done, and the answers so far.
+    /// Returns the bytes that it keeps alive: the whole message if part of it is unprocessed, and the
+    /// answers so far.
     pub fn kept_bytes(&self) -> usize {
         let message = if self.has_more() { self.message.len() } else { 0 };
         message + self.held_bytes
     }
 
-    /// Keeps of the message only what is still to be done. Answers how many bytes that is.
+    /// Keeps only the unprocessed part of the message. Returns its length in bytes.
     pub fn shrink(&mut self) -> usize {
         let rest = self.message.len() - self.at;
         if rest == 0 {

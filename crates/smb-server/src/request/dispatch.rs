@@ -23,8 +23,8 @@ use sys::{Buf, BufMut};
 use types::{Monotonic, NtStatus, PeerHost};
 use volume::backend::Backend;
 
-/// Most requests of one compound, CANCELs and unknown commands among them: clients send ten at most. MS-SMB2 names no status for more,
-/// and none could be given to CANCEL, so the connection ends.
+/// Limit of requests of one compound, including CANCELs and unknown commands: clients send at most ten.
+/// MS-SMB2 names no status for more, and CANCEL could get none, so the connection ends.
 const ELEMENTS_MAX: usize = 64;
 
 /// Flags of a request that its answer repeats.
@@ -42,7 +42,7 @@ pub(super) enum Started {
 }
 
 impl Requests {
-    /// Takes one whole message, without what the transport put around it.
+    /// Takes one whole message, without the transport's framing.
     pub fn handle_message<B: Backend, D: Directory>(
         &mut self,
         state: &mut State<B, D>,
@@ -78,7 +78,7 @@ impl Requests {
         }
     }
 
-    /// Works on the elements of a compound in order, up to its end or to one that waits.
+    /// Processes the elements of a compound in order, up to its end or to one that waits.
     pub(super) fn run_chain<B: Backend, D: Directory>(
         &mut self,
         state: &mut State<B, D>,
@@ -158,7 +158,7 @@ impl Requests {
         let authorized = if related && (chain.first || !chain.inheritable) {
             Err(NtStatus::INVALID_PARAMETER)
         } else if chain.answered_bytes > state.config.limits.bytes_in_flight_per_connection {
-            // One message asks for more than may be on its way to a client.
+            // One message requests more than may be queued to a client.
             Err(NtStatus::INSUFFICIENT_RESOURCES)
         } else {
             authorize(state, &mut context, header, element, now)
@@ -170,7 +170,8 @@ impl Requests {
     }
 }
 
-/// Takes the request's credits, and notes what its header says. `None`: the credits are not the client's to use.
+/// Takes the request's credits, and its context from the header. `None`: the credits are not the
+/// client's to use.
 #[inline]
 fn context_of<B: Backend, D: Directory>(
     state: &mut State<B, D>,
@@ -217,7 +218,7 @@ fn context_of<B: Backend, D: Directory>(
     })
 }
 
-/// Lets a related request inherit the session and tree of the one before it; any other starts anew.
+/// Lets a related request inherit the session and tree of the one before it; any other has its own.
 #[inline]
 fn relate(context: &mut Context, chain: &mut Chain, related: bool) {
     if related && !chain.first {
@@ -244,7 +245,7 @@ pub(super) fn disconnect_hostile<B: Backend, D: Directory>(
     state.connections.close(connection);
 }
 
-/// Decrypts a message; the payload of a WRITE in it comes to lie at a page boundary.
+/// Decrypts a message, with the payload of a WRITE in it at a page boundary.
 fn open_sealed<B: Backend, D: Directory>(
     state: &State<B, D>,
     connection: ConnectionId,

@@ -37,7 +37,7 @@ struct Request {
 const REQUEST_BYTES: usize = 1024;
 
 impl Request {
-    /// Lets go of what the chain does not need any more, before a long wait. Answers the bytes that are held from here on.
+    /// Releases the chain's unneeded memory, before a long wait. Returns the bytes that it still holds.
     fn shrink(&mut self) -> usize {
         let rest = self.chain.as_mut().map_or(0, |chain| chain.shrink());
         REQUEST_BYTES + self.context.bytes + rest
@@ -54,7 +54,7 @@ pub(crate) struct Requests {
     table: Arena<Request>,
     /// Requests that wait for a time.
     timers: BinaryHeap<Reverse<(Monotonic, RequestKey)>>,
-    /// The AsyncId that was given out last.
+    /// The last AsyncId used.
     last_async_id: u64,
 }
 
@@ -85,8 +85,8 @@ impl Requests {
         own.map(|(key, _)| RequestKey::of_slot(key)).collect()
     }
 
-    /// The requests of a connection that is gone. READ and WRITE are searched for only if there are some:
-    /// an idle connection costs no search.
+    /// Finds the requests of a lost connection. Searches for READ and WRITE only if there are some: an idle
+    /// connection costs no search.
     fn of_connection(&self, id: ConnectionId, gone: &Connection) -> Vec<RequestKey> {
         if gone.in_work == gone.waiting.len() {
             return gone.waiting.keys().collect();
@@ -107,7 +107,7 @@ impl Requests {
         self.table.remove(key.get())
     }
 
-    /// Gives back what the request named `key` is charged with, before it leaves its table.
+    /// Returns the charge of the request named `key`, before it leaves its table.
     #[inline]
     fn release_charge<B: Backend, D: Directory>(
         &mut self,

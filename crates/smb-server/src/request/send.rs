@@ -33,7 +33,7 @@ fn build(response: &mut Response, is_compound: bool, is_last: bool) -> Built {
     if !is_last {
         response.header.next_command = U32::new(padded as u32);
     }
-    // Padding lies in the head if there is no payload behind it.
+    // Padding is in the head if no payload follows.
     let head_len = if payload.is_empty() { padded } else { HEADER_BYTES + body_len };
     let mut head = BufMut::for_overwrite(head_len);
     let (header, body) = head.split_at_mut(HEADER_BYTES);
@@ -119,7 +119,7 @@ pub(super) fn send<B: Backend, D: Directory>(
     if let Some(session) = sealed_by {
         match seal(state, session, &out) {
             Some(sealed) => out = Payload::from(sealed),
-            // Without its key nothing may be said in the clear.
+            // Without its key the answer must not be sent in the clear.
             None => {
                 state.connections.close(connection);
                 return end_logged_off(state, responses);
@@ -145,8 +145,8 @@ pub(super) fn flush<B: Backend, D: Directory>(
     chain.responses.clear();
 }
 
-/// Adds an answer to its chain. If their message would become too long, the earlier answers go first,
-/// in one of their own: a server need not compound its answers (MS-SMB2 3.3.4.1.3).
+/// Adds an answer to its chain. If their message would become too long, the earlier answers are sent
+/// first, in their own: a server need not compound its answers (MS-SMB2 3.3.4.1.3).
 #[inline]
 pub(super) fn hold<B: Backend, D: Directory>(
     state: &mut State<B, D>,

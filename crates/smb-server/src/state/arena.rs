@@ -1,6 +1,6 @@
-//! Slots that are named by keys which are never used twice: connections, opens, requests in work.
+//! Slots named by keys that are never reused: connections, opens, requests in work.
 //!
-//! Promises: finding a slot costs an index and a comparison; a key of something gone finds nothing.
+//! Promises: finding a slot costs an index and a comparison; the key of an emptied slot finds nothing.
 
 /// Index in the low half, generation (never zero) in the high half; so a key is never zero nor all ones.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl<T> Arena<T> {
         let value = slot.value.take();
         value.as_ref()?;
         self.used -= 1;
-        // A generation that would wrap retires its slot: a key never names two things.
+        // A generation that would wrap retires its slot: a key never names two values.
         if slot.generation < u32::MAX - 1 {
             slot.generation += 1;
             self.free.push(index);
@@ -83,7 +83,7 @@ impl<T> Arena<T> {
         Some(u64::from(slot.generation) << 32 | index as u64)
     }
 
-    /// How many slots there are, those that hold nothing included.
+    /// Returns the number of slots, empty ones included.
     pub fn slots(&self) -> usize {
         self.slots.len()
     }

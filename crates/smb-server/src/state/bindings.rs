@@ -14,17 +14,19 @@ pub(super) struct Binding(u16);
 const BINDINGS_MAX: usize = 1024;
 const _: () = assert!(BINDINGS_MAX <= u16::MAX as usize);
 
-/// Requests signed with a session's own AES-GMAC key for connections that asked to become channels.
+/// Requests signed with a session's own AES-GMAC key for connections that want to become channels.
 ///
 /// AES-GMAC's nonce is the message identifier, and each such connection counts from zero: the protocol lets several of them use a nonce
 /// of the session's key, and two different answers under one nonce give the key away. So this holds:
 ///
 /// - Equal requests get equal answers. The first leg of a logon is the same bytes on each of a client's
-///   connections, and anyone who saw it can send it again. Its answer has to be the same each time, so
+///   connections, and anyone who recorded it can repeat it. Its answer has to be the same each time, so
 ///   all share one [`Challenge`].
-/// - A request that was seen before does not finish a logon with that challenge: [`super::proof::VerifiedBinding::is_repeated`].
-/// - Apart from that a nonce is used again only if the client itself signed two requests under it. So no answer takes the nonce of the
-///   first channel's first signature, whose request no key had signed, before the client used it twice.
+/// - A repeated request does not finish a logon with that challenge:
+///   [`super::proof::VerifiedBinding::is_repeated`].
+/// - Apart from that a nonce is reused only if the client itself signed two requests under it. So no
+///   answer takes the nonce of the first channel's first signature, whose request no key had signed,
+///   before the client used it twice.
 #[derive(Default)]
 pub(crate) struct Bindings {
     requests: Vec<BindingRequest>,
@@ -55,8 +57,8 @@ impl Bindings {
         Self { first_signed, ..Self::default() }
     }
 
-    /// The challenge that all bindings of this session share. `None`: there were too many requests to
-    /// remember; each gets a challenge of its own then, and an unsigned answer.
+    /// Returns the challenge of all bindings of this session. `None`: there were too many requests to
+    /// remember; each then gets its own challenge and an unsigned answer.
     pub fn shared_challenge(
         &mut self,
         random: &mut dyn FnMut(&mut [u8]),
@@ -77,8 +79,8 @@ impl Bindings {
         self.requests.len()
     }
 
-    /// Remembers a genuine request, if there is space, which the user of the session may have used up
-    /// (`may_grow`). Returns whether it may have come before.
+    /// Remembers a genuine request, if there is space and the session's user may use more (`may_grow`).
+    /// Returns whether it may be a repeated one.
     pub(super) fn verified(
         &mut self,
         message_id: u64,

@@ -5,7 +5,7 @@ use std::hash::Hash;
 
 pub(crate) struct Bounded<K, V> {
     found: HashMap<K, V>,
-    /// The keys in the order in which they came; some may be gone.
+    /// The keys in the order of arrival; some may be gone.
     order: VecDeque<K>,
     most: usize,
 }

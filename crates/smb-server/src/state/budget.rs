@@ -1,18 +1,17 @@
-//! Resources that clients make the server hold, counted by holder: bytes of requests and answers,
-//! opens.
+//! Resources that clients take, counted by holder: bytes of requests and answers, opens.
 //!
-//! **The rule.** A holder may take more as long as it holds no more than is still free. So one holder
-//! alone has at most half of the limit, and each of n has at most one part in n + 1: something is
-//! always free for the next one, without anybody having to know how many there are.
+//! **The rule.** A holder may take more while it holds no more than is still free. So one holder alone
+//! has at most half of the limit, and each of n at most one part in n + 1: something is always free for
+//! the next one, without anybody having to know their number.
 //!
-//! A [`Charge`] is the amount that one request or open holds. It cannot be copied: it goes along with
-//! the request, and the code that takes the request out of its table gives the charge back.
+//! A [`Charge`] is the amount that one request or open holds. It cannot be copied: it moves with the
+//! request, and removing the request from its table releases the charge.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use types::{PeerHost, Sid};
 
-/// A holder's place; valid as long as it was entered, or is charged for anything.
+/// A holder's place; valid while the holder is entered or charged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HolderId(u32);
 
@@ -44,7 +43,7 @@ impl<K: Hash + Eq + Clone> Budget<K> {
         self.held
     }
 
-    /// The place of a holder, which stays until [`Self::leave`] was called as often.
+    /// Returns a holder's place, valid until [`Self::leave`] was called as often.
     pub fn enter(&mut self, key: &K) -> HolderId {
         if let Some(at) = self.by_key.get(key) {
             self.holders[*at as usize].entered += 1;
@@ -81,7 +80,7 @@ impl<K: Hash + Eq + Clone> Budget<K> {
         }
     }
 
-    /// Counts what a holder takes; [`Self::may_take`] is asked before, if it can be refused.
+    /// Charges a holder; if that can be refused, check [`Self::may_take`] first.
     #[inline]
     pub fn take(&mut self, holder: HolderId, amount: usize) {
         self.held += amount;
@@ -101,8 +100,8 @@ impl<K: Hash + Eq + Clone> Budget<K> {
         }
     }
 
-    /// Whether this holder, which may have no place yet, may take that amount: it would then hold at most
-    /// as much as is free. One that holds nothing takes the rest.
+    /// Whether this holder, perhaps without a place, may take that amount: it would then hold at most as
+    /// much as is free. One that holds nothing may take the rest.
     pub fn may_take(&self, key: &K, amount: usize) -> bool {
         let held = self.by_key.get(key).map_or(0, |at| self.holders[*at as usize].held);
         let free = self.limit.saturating_sub(self.held);
@@ -120,7 +119,7 @@ impl<K: Hash + Eq + Clone> Budget<K> {
 pub(crate) struct Memory {
     /// Requests that are being worked on, and answers that are not sent yet. Over it, connections are not received from.
     pub in_work: Budget<PeerHost>,
-    /// Requests that wait for somebody (STATUS_PENDING), and data in named pipes. Over it, more is refused.
+    /// Waiting requests (STATUS_PENDING), and data in named pipes. Beyond the limit, more is refused.
     pub parked: Budget<Sid>,
 }
 
@@ -140,7 +139,7 @@ pub(crate) enum ChargeKind {
 }
 
 impl Charge {
-    /// Holds nothing, of nobody.
+    /// A charge of nothing, without a holder.
     #[inline]
     pub const fn none() -> Self {
         Self { kind: ChargeKind::InWork, holder: HolderId(0), bytes: 0 }
@@ -159,7 +158,7 @@ impl Memory {
         Charge { kind: ChargeKind::InWork, holder, bytes }
     }
 
-    /// Something of this user's waits, or is kept. `None`: it may not.
+    /// Charges the user for a waiting request or kept bytes. `None`: beyond the user's limit.
     pub fn park(&mut self, user: &Sid, bytes: usize) -> Option<Charge> {
         if !self.parked.may_take(user, bytes) {
             return None;

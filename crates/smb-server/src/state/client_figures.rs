@@ -1,7 +1,7 @@
-//! How long requests of each client take.
+//! Latencies of each client's requests.
 //!
-//! Promises: figures of at most [`CLIENTS_MAX`] clients are kept apart, for any number of clients;
-//! noting an answer costs an index into a table; no answer is lost from the sum of all figures.
+//! Promises: at most [`CLIENTS_MAX`] clients have separate figures, for any number of clients; noting
+//! an answer costs an index into a table; no answer is lost from the sum of all figures.
 
 use types::{LatencyHistogram, PeerHost};
 
@@ -15,20 +15,20 @@ pub(crate) struct ClientSlot(u16);
 impl ClientSlot {
     /// Figures of other servers of the cluster: they pass on clients' requests, and are no clients.
     pub const SERVERS: Self = Self(1);
-    /// Behind those without a client of their own.
+    /// Follows the place of clients without their own.
     const FIRST: usize = 2;
 }
 
-/// Totals of one client since it was given its place.
+/// Totals of one client since it got its place.
 #[derive(Debug, Clone, Default)]
 pub struct ClientFigures {
-    /// The host that its sessions began on; `None`: all that have no place.
+    /// The host of its sessions; `None`: all clients without a place.
     pub host: Option<PeerHost>,
     /// Those that it has now.
     pub sessions: usize,
     /// Of reads and writes that did not wait for another client.
     pub latency: LatencyHistogram,
-    /// Counts the ends of sessions: who has been away for longest has the lowest.
+    /// Number of its last session's end: the lowest is the longest absent client's.
     left: u64,
 }
 
@@ -78,7 +78,7 @@ impl AllClientFigures {
             .min_by_key(|place| self.clients[*place].left)
     }
 
-    /// A session that was given this place has ended.
+    /// Notes the end of a session in this place.
     pub fn leave(&mut self, slot: ClientSlot) {
         self.ends += 1;
         let client = &mut self.clients[usize::from(slot.0)];
@@ -93,7 +93,7 @@ impl AllClientFigures {
         &mut self.clients[usize::from(slot.0)]
     }
 
-    /// Those without a place of their own first; no other servers.
+    /// Those without their own place first; no other servers.
     pub fn all(&self) -> impl Iterator<Item = &ClientFigures> {
         self.clients.iter().take(1).chain(&self.clients[ClientSlot::FIRST..])
     }

@@ -24,7 +24,7 @@ pub enum Transport {
     SmbDirect,
 }
 
-/// Where a connection comes from.
+/// Origin of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionInfo {
     /// Address and port of the client.
@@ -101,7 +101,7 @@ pub(crate) struct Connection {
     pub in_work_bytes: usize,
     /// Of these.
     pub parked_bytes: usize,
-    /// The connection's host, which its bytes are counted against.
+    /// Place of the connection's host, which is charged for its bytes.
     holder: HolderId,
     /// Requests in work.
     pub in_work: usize,
@@ -152,7 +152,7 @@ impl Connection {
         }
     }
 
-    /// The place of the connection's host, which its bytes are counted against.
+    /// Returns the place of the connection's host, which is charged for its bytes.
     #[inline]
     pub fn holder(&self) -> HolderId {
         self.holder
@@ -233,7 +233,7 @@ impl Connections {
         ConnectionId(id)
     }
 
-    /// Forgets a connection whose transport is gone.
+    /// Removes a lost connection.
     pub fn remove(&mut self, id: ConnectionId, memory: &mut Memory) -> Option<Connection> {
         let gone = self.table.remove(id.0)?;
         self.deadlines.remove(&(gone.deadline, id.0));
@@ -273,7 +273,7 @@ impl Connections {
         }
     }
 
-    /// Queues a message, or what the transport moves by RDMA.
+    /// Queues a message, or an RDMA transfer.
     #[inline]
     pub fn enqueue(&mut self, id: ConnectionId, outgoing: Outgoing, memory: &mut Memory) {
         let Some(found) = self.table.get_mut(id.0) else { return };
@@ -285,7 +285,7 @@ impl Connections {
         found.transmit.push_back(outgoing);
     }
 
-    /// Hands out what is queued first.
+    /// Takes the first in the queue.
     #[inline]
     pub fn dequeue(&mut self, id: ConnectionId, memory: &mut Memory) -> Option<Outgoing> {
         let connection = self.table.get_mut(id.0)?;

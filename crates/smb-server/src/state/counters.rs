@@ -50,9 +50,9 @@ pub struct Counters {
     pub read_bytes: u64,
     /// Payload of WRITEs that succeeded, in bytes.
     pub written_bytes: u64,
-    /// Connections that were taken in.
+    /// Connections accepted.
     pub connections_opened: u64,
-    /// Connections closed at once: too many, or the server is draining.
+    /// Connections refused: too many, or the server is draining.
     pub connections_refused: u64,
     /// Sessions that ended, for any reason.
     pub sessions_ended: u64,

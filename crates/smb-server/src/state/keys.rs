@@ -1,4 +1,4 @@
-//! The names that the server gives to what it holds. None of them is ever zero, so that `Option` of one costs nothing.
+//! Keys of the server's state. None is ever zero, so that `Option` of one costs nothing.
 
 use std::num::NonZeroU64;
 use volume::backend::{OperationId, SessionId};
@@ -14,7 +14,7 @@ macro_rules! key {
         pub(crate) struct $name(NonZeroU64);
 
         impl $name {
-            /// The key that a number from elsewhere may be. `None`: zero, which names nothing.
+            /// Makes a key of a number from elsewhere. `None`: zero, which is no key.
             pub fn from_number(number: u64) -> Option<Self> {
                 NonZeroU64::new(number).map(Self)
             }
@@ -45,14 +45,14 @@ impl OpenKey {
     pub const FIRST: Self = Self(NonZeroU64::MIN);
     pub const LAST: Self = Self(NonZeroU64::MAX);
 
-    /// The key of a slot in an [`super::arena::Arena`], which names none zero.
+    /// Makes the key of a slot in an [`super::arena::Arena`], which is never zero.
     pub fn of_slot(number: u64) -> Self {
         Self::from_number(number).expect("no slot is named zero")
     }
 }
 
 impl RequestKey {
-    /// The key of a slot in an [`super::arena::Arena`], which names none zero.
+    /// Makes the key of a slot in an [`super::arena::Arena`], which is never zero.
     pub fn of_slot(number: u64) -> Self {
         Self::from_number(number).expect("no slot is named zero")
     }
@@ -74,8 +74,8 @@ impl From<RequestKey> for OperationId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct VolumeSlot(pub usize);
 
-/// Names a lease of a volume: the client that holds it, by its ClientGuid, and the key that the client
-/// chose. Both come from clients and are no secret: only its opens give a session a part in the lease
+/// Names a lease of a volume: the client that holds it, by its ClientGuid, and the client's key. Both
+/// come from clients and are no secret: only its opens give a session a part in the lease
 /// ([`super::leases::Leases`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct LeaseName {

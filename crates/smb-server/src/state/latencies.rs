@@ -1,4 +1,4 @@
-//! How long requests take.
+//! Latencies of requests.
 
 use super::client_figures::{AllClientFigures, ClientSlot};
 use super::counters::RequestKind;
@@ -9,15 +9,15 @@ use types::{LatencyHistogram, Monotonic};
 /// would have to be allocated.
 const NOTED_MAX: usize = 4096;
 
-/// Measures requests from the turn of the loop in which the server took them in to the moment at which
-/// the transport got the answers. The loop's time stands still during a turn, and most requests are
-/// answered within one: so an answer is only noted, and one time counts for all answers of a round.
+/// Measures requests from the turn of the loop in which the server received them to the moment at which
+/// the transport got the answers. The loop's time does not change during a turn, and most requests are
+/// answered within one: so an answer is only noted, and all answers of a round get one time.
 ///
 /// Invariant: at most [`NOTED_MAX`] answers are noted, in memory that was allocated at the start.
 pub(crate) struct Latencies {
     /// Without those of other servers of the cluster.
     by_kind: [LatencyHistogram; RequestKind::ALL.len()],
-    /// Requests answered since the last call of [`Self::record_noted`], and when they were taken in.
+    /// Requests answered since the last call of [`Self::record_noted`], and their times of receipt.
     noted: Vec<(Monotonic, RequestKind, FiguresSlot, ClientSlot)>,
 }
 
@@ -28,7 +28,7 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Notes that a request which was taken in at `since` has been answered.
+    /// Notes an answer to a request received at `since`.
     #[inline]
     pub fn note(&mut self, kind: RequestKind, share: FiguresSlot, client: ClientSlot, since: Monotonic) {
         if self.noted.len() < NOTED_MAX {

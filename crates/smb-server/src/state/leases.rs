@@ -44,7 +44,7 @@ impl ToldBreaks {
         self.by_break.insert(breaking, told);
     }
 
-    /// The break is acknowledged, or its holder is gone.
+    /// Removes an acknowledged break, or one whose holder is gone.
     fn remove(&mut self, breaking: &Breaking) -> Option<Told> {
         let told = self.by_break.remove(breaking)?;
         if let Some(carried) = self.by_connection.get_mut(&told.connection) {
@@ -76,20 +76,21 @@ struct LeaseHolders {
 
 /// All leases. Invariants:
 ///
-/// - A lease is here exactly while an open is under it, with the sessions of those opens. Its breaks go
-///   to them only, and only they acknowledge them.
-/// - A break to be acknowledged is remembered until it is, or until its holder is gone.
+/// - A lease is here exactly while an open has it, with the sessions of those opens. Its breaks go to
+///   them only, and only they acknowledge them.
+/// - A break is remembered until its acknowledgment or the end of its holder.
 #[derive(Default)]
 pub(crate) struct Leases {
     holders: HashMap<LeaseName, LeaseHolders>,
-    /// The leases by session and key, which is all that an acknowledgment names.
+    /// The leases by session and key, since an acknowledgment names only these.
     by_session: BTreeSet<(SessionKey, Guid, VolumeSlot)>,
     told: ToldBreaks,
-    /// Breaks that came before the answer to the CREATE which gets the lease: nobody has it yet.
+    /// Breaks before the answer to the CREATE that gets the lease: the lease has no holder yet.
     owed: HashMap<LeaseName, BreakStep>,
 }
 
-/// Breaks that are owed at most; there is one for each CREATE that waits for its answer, and some whose CREATE was never answered.
+/// Limit of owed breaks: one for each CREATE that waits for its answer, and some whose CREATE was never
+/// answered.
 const OWED_MAX: usize = 4096;
 
 impl Leases {
@@ -101,7 +102,7 @@ impl Leases {
         self.by_session.insert((session, lease.key, lease.volume));
     }
 
-    /// Forgets what an open that is gone had: its part in a lease, and the break of its oplock.
+    /// Forgets the caching of a closed open: its part in a lease, and the break of its oplock.
     pub fn forget_open(&mut self, open: &Open) {
         if let Some((volume, name)) = open.volume_open() {
             self.told.remove(&Breaking::Oplock(volume, name));
@@ -164,15 +165,15 @@ impl Leases {
         self.told.remove(&breaking)
     }
 
-    /// Notes that the volume has refused an acknowledgment, so the break continues: unless it has taken
-    /// another step, or nobody has it any more.
+    /// Notes that the volume has refused an acknowledgment, so the break continues, unless it has changed
+    /// or the lease has no holder any more.
     pub fn refused(&mut self, lease: LeaseName, told: Told) {
         if self.holders.contains_key(&lease) && !self.told.by_break.contains_key(&Breaking::Lease(lease)) {
             self.told.insert(Breaking::Lease(lease), told);
         }
     }
 
-    /// Takes out the breaks that a connection has carried.
+    /// Removes and returns the breaks that a connection has carried.
     pub fn take_told_over(&mut self, connection: ConnectionId) -> Vec<(Breaking, BreakStep)> {
         self.told.take_of(connection)
     }

@@ -1,9 +1,9 @@
 //! State that the server holds for its clients: connections, sessions, opens, leases, and the budgets
-//! that they count against.
+//! charged for them.
 //!
 //! [`State`] is the sum of its parts, and each part states its invariant. Commands change the parts;
-//! changes of several parts at once, because one thing's end is the end of others, stand here. Nothing
-//! in this module knows a command or a message.
+//! this file has the changes of several parts, since the end of one ends others. Nothing in this module
+//! knows a command or a message.
 
 pub(crate) mod arena;
 pub(crate) mod bindings;
@@ -52,25 +52,25 @@ use types::{FileTime, Monotonic, PeerHost};
 use volume::backend::{Backend, OpenId, Operation};
 use volumes::{UNATTENDED, Volumes};
 
-/// Fills a slice with bytes that nobody can guess.
+/// Fills a slice with unpredictable bytes.
 pub type RandomSource = Box<dyn FnMut(&mut [u8])>;
 
 /// Requests that a command has made ready. They continue before the command itself is answered.
 pub(crate) enum Wake {
     /// The READs that wait for this pipe to have something to read.
     Readers(OpenKey),
-    /// Requests that waited for an open which is gone: READs of a pipe, the next requests of an enumeration.
+    /// Requests that waited for an open now closed: READs of a pipe, the next requests of an enumeration.
     WaitedForClosed(Vec<RequestKey>),
     /// The next requests of this open's enumeration.
     Enumeration(OpenKey),
-    /// No request, but the break of this lease, which now has an open that can receive it.
+    /// The break of this lease, which now has an open that can receive it; no request.
     Break(LeaseName, BreakStep),
 }
 
 /// Facts about clients that are already in the log, so that no request repeats them. Only the last are
 /// remembered.
 pub(crate) struct ToldOnce {
-    /// Names that logons were meant for and that are not the server's.
+    /// Names of other servers in clients' logons.
     pub other_names: Bounded<String, ()>,
     /// Hosts that sent requests without the signature that they need.
     pub unsigned: Bounded<PeerHost, ()>,
@@ -87,7 +87,7 @@ impl Default for ToldOnce {
 ///
 /// - An open belongs to one session and one of its tree connects, and is among that session's opens until [`Self::forget_open`].
 /// - A session is among the sessions of each connection that it has a channel on, until [`Self::end_session`].
-/// - Every charge to [`Self::memory`] or to a budget is given back when its holder ends.
+/// - Every charge to [`Self::memory`] or to a budget is released when its holder ends.
 pub(crate) struct State<B, D> {
     pub config: Config,
     pub directory: D,
@@ -161,7 +161,7 @@ impl<B: Backend, D: Directory> State<B, D> {
         Some(open)
     }
 
-    /// Removes a tree connect and closes what was opened through it.
+    /// Removes a tree connect and closes its opens.
     pub fn end_tree(&mut self, session: SessionKey, tree_id: u32, now: Monotonic) {
         for key in self.sessions.disconnect_tree(session, tree_id) {
             let Some(open) = self.forget_open(key) else { continue };
@@ -186,7 +186,8 @@ impl<B: Backend, D: Directory> State<B, D> {
         self.volumes.end_session(key.into(), self.clock.set_at());
     }
 
-    /// Ends a session against its client's will, and its connections if they carry no other. False: there is none.
+    /// Ends a session without its client's request, and its connections if they carry no other. False:
+    /// there is none.
     pub fn close_session(&mut self, key: SessionKey) -> bool {
         let Some(found) = self.sessions.get(key) else { return false };
         let connections: Vec<_> = found.channels.iter().map(|channel| channel.connection).collect();
@@ -197,7 +198,7 @@ impl<B: Backend, D: Directory> State<B, D> {
         true
     }
 
-    /// Closes an open against its client's will. False: there is none.
+    /// Closes an open without its client's request. False: there is none.
     pub fn close_open(&mut self, key: OpenKey, now: Monotonic) -> bool {
         let Some(open) = self.forget_open(key) else { return false };
         if let Some((volume, name)) = open.volume_open()
@@ -208,7 +209,7 @@ impl<B: Backend, D: Directory> State<B, D> {
         true
     }
 
-    /// The volume has closed an open by itself.
+    /// Notes that the volume has closed an open.
     pub fn closed_by_volume(&mut self, volume: VolumeSlot, open: OpenId) {
         self.opens.take_position((volume, open));
         if let Some(key) = self.opens.of_volume((volume, open)) {

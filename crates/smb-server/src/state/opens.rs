@@ -14,14 +14,14 @@ use std::collections::{HashMap, VecDeque};
 use types::{Monotonic, NtStatus, Sid};
 use volume::backend::{CacheGrant, OpenId, WideString};
 
-/// Where a directory enumeration stands.
+/// Position of a directory enumeration.
 #[derive(Default)]
 pub(crate) struct Enumeration {
     /// `None`: not begun.
     pub pattern: Option<WideString>,
     /// Place from which the volume continues.
     pub after: u64,
-    /// The volume is asked for entries.
+    /// The volume is listing entries.
     pub busy: bool,
     /// Requests that wait for their turn.
     pub queued: VecDeque<RequestKey>,
@@ -35,7 +35,7 @@ pub(crate) enum OpenKind {
 
 pub(crate) struct Open {
     pub session: SessionKey,
-    /// The user, which it is counted against.
+    /// The user charged for it.
     pub holder: HolderId,
     /// Connection on which it was opened: unasked messages about it go there first.
     pub connection: ConnectionId,
@@ -57,7 +57,7 @@ pub(crate) struct Open {
     pub is_persistent: bool,
     pub create_options: u32,
     pub enumeration: Enumeration,
-    /// CLOSE has come: only what was asked before still finds it.
+    /// After a CLOSE: only earlier requests still find it.
     pub closing: bool,
     /// ChannelSequence of the last request (MS-SMB2 3.3.5.2.10).
     pub channel_sequence: u16,
@@ -137,8 +137,8 @@ impl Open {
 ///
 /// - Each open counts once among those of its user.
 /// - An open of a file is found by its volume's name for it, and no two opens have the same one.
-/// - The persistent part of a file's FileId is the volume's name of the open, which is never given
-///   twice, not even after a start. That of a pipe's lies above all of them.
+/// - The persistent part of a file's FileId is the volume's name of the open, which is never reused,
+///   not even after a restart. That of a pipe's lies above all of them.
 pub(crate) struct Opens {
     table: Arena<Open>,
     /// Counts of each user's opens.
@@ -171,7 +171,7 @@ impl Opens {
         Some((OpenKey::of_slot(key), self.table.get(key)?))
     }
 
-    /// How many slots there are, empty ones included.
+    /// Returns the number of slots, empty ones included.
     pub fn slots(&self) -> usize {
         self.table.slots()
     }
@@ -198,7 +198,7 @@ impl Opens {
         }
     }
 
-    /// The open that a volume knows under this name.
+    /// Returns the open with this name of the volume's.
     pub fn of_volume(&self, name: (VolumeSlot, OpenId)) -> Option<OpenKey> {
         self.by_volume.get(&name).copied()
     }
@@ -250,7 +250,7 @@ impl Opens {
         }
     }
 
-    /// The position that was kept for an open; zero if none was.
+    /// Takes the kept position of an open; zero if there is none.
     pub fn take_position(&mut self, name: (VolumeSlot, OpenId)) -> u64 {
         self.positions.remove(&name).unwrap_or_default()
     }

@@ -1,9 +1,9 @@
-//! Closing connections of clients that would take a passing state for a final error.
+//! Closes connections of clients that would take a passing state for a final error.
 //!
-//! A client that holds a persistent handle asks again over another connection, here or at another
-//! server, until it is answered; it passes an error on to its application. So a volume that is
-//! withdrawn, a server that stops and storage that cannot be reached for long answer nothing on such a
-//! handle: the connection closes, after its queued messages are sent.
+//! A client with a persistent handle retries over another connection, here or at another server, until
+//! it is answered; it passes an error on to its application. So a withdrawn volume, a stopping server
+//! and storage that is unavailable for long do not answer on such a handle: the connection closes,
+//! after its queued messages are sent.
 
 use super::State;
 use super::connections::ConnectionId;
@@ -13,7 +13,7 @@ use crate::directory::Directory;
 use types::NtStatus;
 use volume::backend::Backend;
 
-/// Whether an error says no more than that the volume cannot answer now.
+/// Whether an error means only that the volume cannot answer now.
 pub(crate) fn is_passing(status: NtStatus) -> bool {
     matches!(status, NtStatus::DEVICE_NOT_READY | NtStatus::VOLUME_DISMOUNTED)
 }
@@ -31,7 +31,7 @@ impl<B: Backend, D: Directory> State<B, D> {
         }
     }
 
-    /// Closes all connections of the session: its client comes back for its opens.
+    /// Closes all connections of the session: its client reconnects for its opens.
     pub fn part_from(&mut self, session: SessionKey) {
         let channels = self.sessions.get(session).map(|session| &session.channels[..]).unwrap_or_default();
         channels.iter().for_each(|channel| self.connections.close(channel.connection));

@@ -31,26 +31,26 @@ impl Pipe {
         self.readers.push_back(reader);
     }
 
-    /// Returns the READ that may continue; `None` if there is nothing to read, or nobody waits for it.
+    /// Returns the READ that may continue; `None` if there is no data or no READ.
     pub fn next_reader(&mut self) -> Option<RequestKey> {
         if self.waiting_bytes() == 0 { None } else { self.readers.pop_front() }
     }
 
-    /// Takes out all READs that wait, as the pipe is closed.
+    /// Removes and returns all waiting READs, for the close of the pipe.
     pub fn take_readers(&mut self) -> VecDeque<RequestKey> {
         std::mem::take(&mut self.readers)
     }
 }
 
-/// A change that an administrator asks for through a pipe. The server's owner carries it out, and
-/// reports the outcome by [`crate::Server::answer_pipe`].
+/// A change that an administrator requests through a pipe. The server's owner performs it, and reports
+/// the outcome by [`crate::Server::answer_pipe`].
 #[derive(Debug)]
 pub struct PipeChange {
-    /// The open of the pipe, as [`crate::OpenInfo::id`] has it.
+    /// The open of the pipe, as in [`crate::OpenInfo::id`].
     pub pipe: u64,
     /// Name of the account whose session has the pipe.
     pub user: String,
-    /// The client's address; `None`: its connection is gone.
+    /// The client's address; `None`: its connection is lost.
     pub peer: Option<SocketAddr>,
     /// Change that the client asked for by RPC.
     pub change: RpcChange,

@@ -1,16 +1,16 @@
-//! The rights that accounts and shares give, and the effect of a change of them on clients that are connected.
+//! The rights from accounts and shares, and the effect of their changes on connected clients.
 //!
-//! **The rule.** Rights that a change takes away are gone with the next request; new ones are there
-//! with the next request.
+//! **The rule.** Removed rights are gone, and new ones in force, with the next request.
 //! - A session ends, with all its trees, when its account is disabled, deleted or has another password, or when its user is in fewer
 //!   groups or has fewer privileges.
-//! - A tree ends when its share is deleted, leads elsewhere, demands encryption, grants fewer caches, or lets the session's user do less: by its grants, or as it became read-only.
-//! - With a tree ends everything that was opened through it: opens, durable opens whose clients are away, and what waits in the
-//!   volume. A write that the file layer has already begun is finished.
+//! - A tree ends when its share is deleted, has another directory, demands encryption, grants fewer
+//!   caches, or lets the session's user do less: by its grants, or as it became read-only.
+//! - All opens through a tree end with it: connected ones, durable ones of disconnected clients, and
+//!   requests waiting in the volume. A write that the file layer has already begun is finished.
 //! - Everything else changes in place: new groups, wider grants, durability, access-based enumeration, continuous availability.
 //!   The access that a handle was granted stays, as it does when the file's descriptor changes.
 //!
-//! Each tree connect stands on its [`Grounds`]: the logon and the share as they were. The volumes keep
+//! Each tree connect depends on its [`Grounds`]: the logon and the share as they were. The volumes keep
 //! them with each open, so that one comparison, [`Review`], judges trees, opens and waiting creates
 //! alike. The functions here take the compared types apart field by field, so that a new field cannot
 //! be forgotten.
@@ -29,7 +29,7 @@ use volume::backend::{AccessToken, Backend, Ruling, ShareOptions, ShareRoot, Sta
 /// The most that a read-only share grants.
 const READ_ONLY_ACCESS: u32 = 0x0012_00A9;
 
-/// A logon: the account, its password, and the token as they were.
+/// The account, the password and the token of a past logon.
 #[derive(Clone)]
 pub(crate) struct Logon {
     /// The account's name.
@@ -38,20 +38,20 @@ pub(crate) struct Logon {
     token: Arc<AccessToken>,
 }
 
-/// The logon and the share that a tree connect stands on.
+/// The logon and the share that a tree connect depends on.
 struct Grounds {
     logon: Logon,
     share: Arc<Share>,
 }
 
 impl Logon {
-    /// Reads who is logged on in a session.
+    /// Reads the logon of a session.
     pub fn of(session: &Session) -> Self {
         let Session { account, credential, token, .. } = session;
         Self { account: account.clone(), credential: *credential, token: token.clone() }
     }
 
-    /// Finds who logged on as the directory has it today, if nobody else would log on by that now.
+    /// Finds the logon's present subject in the directory, by name or certificate.
     fn find(&self, directory: &impl Directory) -> Option<Subject> {
         match self.credential {
             Credential::Password(_) => Subject::user(directory.account("", &self.account)?),
@@ -59,7 +59,7 @@ impl Logon {
         }
     }
 
-    /// Returns the user's token of today; `None`: the logon is not good any more.
+    /// Returns the user's present token; `None`: the logon is no longer valid.
     fn today(&self, subject: Option<&Subject>) -> Option<Arc<AccessToken>> {
         let Subject { name: _, credential, token } = subject?;
         let stands = self.credential == *credential && token.has_all_of(&self.token);
@@ -67,7 +67,7 @@ impl Logon {
     }
 }
 
-/// Says what a share lets this user do at most; 0 means nothing.
+/// Returns this user's greatest access through a share; 0 means nothing.
 pub(crate) fn access_of(share: &Share, token: &AccessToken) -> u32 {
     let granted = share.access_of(token);
     if share.options.read_only { granted & READ_ONLY_ACCESS } else { granted }
@@ -105,7 +105,7 @@ fn narrows(old: &Share, new: &Share) -> bool {
         durability: _,
         continuously_available: _,
         access_based_enumeration: _,
-        // Ends the trees of those who could do more than read: see `access_of`.
+        // Ends the trees of users with more than read access: see `access_of`.
         read_only: _,
         no_caching,
         scale_out,
@@ -124,7 +124,7 @@ pub(crate) struct Review<'a, D> {
     /// By account, and whether it is a node's.
     subjects: HashMap<(String, bool), Option<Subject>>,
     shares: HashMap<String, Option<Arc<Share>>>,
-    /// By the address of the standing, which is kept beside its ruling so that the address stays its own.
+    /// By the address of the standing, which is kept beside its ruling so that the address is not reused.
     rulings: HashMap<usize, (Standing, Ruling)>,
 }
 
@@ -133,7 +133,7 @@ impl<'a, D: Directory> Review<'a, D> {
         Self { directory, subjects: HashMap::new(), shares: HashMap::new(), rulings: HashMap::new() }
     }
 
-    /// Returns the token of a session's user of today; `None`: the session ends.
+    /// Returns the present token of a session's user; `None`: the session ends.
     pub fn token(&mut self, logon: &Logon) -> Option<Arc<AccessToken>> {
         let is_node = matches!(logon.credential, Credential::Certificate(_));
         let found = self.subjects.entry((logon.account.clone(), is_node));
@@ -147,13 +147,14 @@ impl<'a, D: Directory> Review<'a, D> {
         self.shares.get(name)?.clone()
     }
 
-    /// Decides what happens to opens and waiting creates of this standing.
+    /// Decides about opens and waiting creates of this standing.
     pub fn judge(&mut self, standing: &Standing) -> Ruling {
         if let Some((_, ruling)) = self.rulings.get(&standing.address()) {
             return ruling.clone();
         }
         let Some(grounds) = standing.grounds::<Grounds>() else {
-            // The daemon's own opens stand on nothing; those that outlived a start on their share's name, until their clients are back.
+            // The daemon's own opens depend on nothing; those that outlived a restart on their share's name,
+            // until their clients return.
             let stands = standing.share().is_empty() || self.share(standing.share()).is_some();
             return if stands { Ruling::Keep } else { Ruling::Close };
         };
@@ -194,8 +195,8 @@ pub(crate) struct Ended {
     pub trees: Vec<(SessionKey, u32)>,
 }
 
-/// Compares what there is with a directory that has changed: gives what it gives, and answers what has to end. The volumes have closed
-/// what they have to at the return.
+/// Compares the present state with a changed directory: applies its grants, and returns the sessions
+/// and trees to end. The volumes have closed their opens at the return.
 pub(crate) fn review<B: Backend, D: Directory>(
     directory: &D,
     sessions: &mut Sessions,
@@ -225,8 +226,8 @@ pub(crate) fn review<B: Backend, D: Directory>(
     ended
 }
 
-/// Puts the tree connects of a session on the logon that its user has made anew. Answers those that have to end, as the new logon gives
-/// them less.
+/// Moves the tree connects of a session to the repeated logon of its user. Returns those that have to
+/// end, as the new logon gives them less.
 pub(crate) fn stand_on_new_logon(session: &mut Session) -> Vec<u32> {
     let logon = Logon::of(session);
     let mut narrowed = Vec::new();

@@ -32,8 +32,8 @@ enum ProvenKey {
 /// How a request to bind was verified.
 pub(crate) struct VerifiedBinding {
     pub proof: Verified,
-    /// The same bytes may have been verified before. A first leg may be the same on each connection; one that proves who logs on never
-    /// is. Always false if the algorithm has no nonces.
+    /// The same bytes may have been verified before. A first leg may be the same on each connection; a leg
+    /// with the proof of the user never is. Always false if the algorithm has no nonces.
     pub is_repeated: bool,
 }
 
@@ -91,7 +91,7 @@ impl Verified {
         Self { session: name, connection, key: ProvenKey::Channel }
     }
 
-    /// Signs an answer in place. False: it stays unsigned, as its key is gone or must not sign it.
+    /// Signs an answer in place. False: no signature, as its key is gone or must not sign it.
     pub fn sign(
         self,
         sessions: &mut Sessions,
@@ -118,7 +118,7 @@ impl Verified {
         true
     }
 
-    /// Signs a payload that goes by RDMA in answer to the request (MS-SMB2 2.2.43.1). `None`: the key is gone.
+    /// Signs an RDMA payload in answer to the request (MS-SMB2 2.2.43.1). `None`: the key is gone.
     pub fn sign_payload(
         self,
         sessions: &Sessions,

@@ -1,7 +1,7 @@
-//! The shares of users and hosts in the sessions that the server has places for.
+//! Numbers of sessions of each user and host, within the server's places.
 //!
-//! Promises: there are never more than the bound; a user, and a host, holds no more of them than are free ([`Budget`]). So one of them
-//! takes at most half of all places, and others still find one.
+//! Promises: the bound is never exceeded; a user, and a host, holds no more places than are free
+//! ([`Budget`]). So one of them takes at most half of all places, and others still find one.
 
 use super::budget::{Budget, HolderId};
 use std::hash::Hash;
@@ -25,7 +25,7 @@ impl SessionShares {
         Self { users: Budget::new(most), hosts: Budget::new(most) }
     }
 
-    /// Takes a place. False: there is none for this holder.
+    /// Takes a place. False: none for this holder.
     #[must_use]
     pub fn take(&mut self, holder: &Holder) -> bool {
         let may_take = self.users.may_take(&holder.user, 1) && self.hosts.may_take(&holder.host, 1);
@@ -36,14 +36,14 @@ impl SessionShares {
         may_take
     }
 
-    /// Gives a place back that was taken.
+    /// Returns a place.
     pub fn give_back(&mut self, holder: &Holder) {
         count(&mut self.users, &holder.user, Budget::release);
         count(&mut self.hosts, &holder.host, Budget::release);
     }
 }
 
-/// A holder is known to its budget as long as it holds something.
+/// A holder is entered in its budget while it holds something.
 fn count<K: Hash + Eq + Clone>(
     budget: &mut Budget<K>,
     key: &K,

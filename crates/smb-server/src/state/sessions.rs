@@ -41,7 +41,7 @@ pub(crate) struct Channel {
     pub signing: Rc<SigningKey>,
 }
 
-/// A session whose user has proved who it is. Before that there is only a [`super::setups::Setup`].
+/// A session with an authenticated user. Before that there is only a [`super::setups::Setup`].
 pub(crate) struct Session {
     pub state: SessionState,
     holder: Holder,
@@ -58,8 +58,8 @@ pub(crate) struct Session {
     /// Requests that are not encrypted are refused.
     pub encrypt: bool,
     pub channels: SmallVec<[Channel; 1]>,
-    /// Session.SigningKey, of the first logon: it proves further channels, also when the first one is gone. A node's session has one for
-    /// that alone.
+    /// Session.SigningKey, of the first logon: it proves further channels, even after the first one has
+    /// ended. A node's session has one for proofs only.
     pub signing: Option<Rc<SigningKey>>,
     pub bindings: Bindings,
     pub sealing: Option<SealingKey>,
@@ -79,7 +79,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// A session of `subject`, who has logged on from `host`.
+    /// Makes a session of `subject`, logged on from `host`.
     pub fn new(
         dialect: Dialect,
         client_guid: Guid,
@@ -125,7 +125,7 @@ impl Session {
         matches!(self.credential, Credential::Certificate(_))
     }
 
-    /// Where what its client asks is counted.
+    /// Place of the figures of its client's requests.
     pub fn client(&self) -> ClientSlot {
         self.client
     }
@@ -141,7 +141,7 @@ impl Session {
         Some(&self.trees[at].1)
     }
 
-    /// Whether what goes through this tree connect is encrypted.
+    /// Whether requests through this tree connect are encrypted.
     pub fn encrypts(&self, tree: u32) -> bool {
         self.encrypt || self.tree(tree).is_some_and(|tree| tree.encrypt)
     }
@@ -222,25 +222,25 @@ impl SessionOpens {
     }
 }
 
-/// Sessions that ended and whose names are not given out yet again.
+/// Number of ended sessions whose names are not reused yet.
 const NAMES_KEPT: usize = 4096;
 
-/// Sessions by their wire name: 32 bits, as some clients keep no more; such that nobody can guess another's, and not the same one
-/// soon again. Invariants: the sessions of a user, and of a host, are counted in `shares`; the memory that they take, in `memory`, so that
-/// no two limits multiply; the tree connects of all sessions are counted in `uses`.
+/// Sessions by their wire name: 32 bits, as some clients keep no more; unguessable, and not reused
+/// soon. Invariants: the sessions of a user, and of a host, are counted in `shares`; their memory, in
+/// `memory`, so that no two limits multiply; the tree connects of all sessions are counted in `uses`.
 pub(crate) struct Sessions {
     table: HashMap<SessionKey, Session, BuildHasherDefault<IdHasher>>,
     shares: SessionShares,
     /// Bytes of the sessions of each user.
     memory: Budget<Sid>,
-    /// Each session is counted in the place that it was given.
+    /// Figures in which each session is counted, in its own place.
     pub clients: AllClientFigures,
     uses: ShareUses,
     /// Names of those that ended last, at most [`NAMES_KEPT`].
     ended: VecDeque<SessionKey>,
 }
 
-/// Spreads identifiers that the server itself gives out: nobody can choose colliding ones.
+/// Spreads identifiers of the server's own choice: clients cannot choose colliding ones.
 #[derive(Default)]
 pub(crate) struct IdHasher(u64);
 
@@ -274,7 +274,7 @@ impl Sessions {
         }
     }
 
-    /// A name that `random` chooses and no session has, nor anything else that `is_used` knows of.
+    /// Chooses a name by `random` that no session has and for which `is_used` is false.
     pub fn unused_name(
         &self,
         random: &mut dyn FnMut(&mut [u8]),
@@ -300,7 +300,7 @@ impl Sessions {
         self.table.get(&key).is_some_and(|session| self.memory.may_take(&session.holder.user, bytes))
     }
 
-    /// Counts the memory that a session takes anew: it has got or lost something.
+    /// Recounts the memory of a session after it got or lost something.
     pub fn recount(&mut self, key: SessionKey) {
         if let Some(session) = self.table.get_mut(&key) {
             let bytes = session.len_bytes();
@@ -383,7 +383,7 @@ impl Sessions {
         Ok(id)
     }
 
-    /// Removes a tree connect. Answers what was opened through it.
+    /// Removes a tree connect. Returns its opens.
     pub fn disconnect_tree(&mut self, key: SessionKey, id: u32) -> Vec<OpenKey> {
         let Some(session) = self.table.get_mut(&key) else { return Vec::new() };
         let Some(tree) = session.remove_tree(id) else { return Vec::new() };

@@ -1,11 +1,11 @@
-//! SESSION_SETUP exchanges in progress, which peers who have proved nothing yet make the server hold.
+//! SESSION_SETUP exchanges in progress, for unauthenticated peers.
 //!
-//! Owns the state of every exchange: of logons, of logons anew, and of further channels. Promises: a
-//! connection, a host and all hosts together hold a bounded number of them, each for a bounded time
-//! from its beginning under all circumstances; beginning one never fails. When there is no place, an
-//! exchange ends that was begun and left alone: of the host with the most of them, by the connection
-//! that began the most without ending one well, the oldest. So a client that continues its logon
-//! finishes it, though others begin as many as they can.
+//! Owns the state of every exchange: of logons, of repeated logons, and of further channels. Promises:
+//! a connection, a host and all hosts together hold a bounded number of them, each for a bounded time
+//! from its beginning under all circumstances; beginning one never fails. When no place is free, an
+//! idle exchange ends: of the host with the most of them, by the connection that began the most without
+//! ending one well, the oldest. So a client that continues its logon finishes it, though others begin
+//! as many as they can.
 
 use super::bindings::Challenge;
 use super::connections::ConnectionId;
@@ -39,9 +39,9 @@ pub(crate) struct Setup {
     pub acceptor: Acceptor,
     pub preauth: PreauthHash,
     pub purpose: SetupPurpose,
-    /// Shared with other bindings of the session. `None`: the logon has one of its own.
+    /// Challenge shared with other bindings of the session. `None`: the logon has its own.
     pub challenge: Option<Challenge>,
-    /// The last request of a binding may have come before.
+    /// The last request of a binding may be a repeated one.
     pub is_repeated: bool,
     /// Whether its last request waits until its password may be checked.
     pub is_held: bool,
@@ -52,7 +52,7 @@ struct Place {
     id: SetupId,
     host: PeerHost,
     began_at: Monotonic,
-    /// Exchanges that the connection had begun, this one included, since one of its own ended well.
+    /// Exchanges begun on the connection, this one included, since its last successful one.
     attempt: u32,
 }
 
@@ -145,7 +145,7 @@ impl Setups {
         }
     }
 
-    /// Ends the exchanges of a connection that is gone.
+    /// Ends the exchanges of a lost connection.
     pub fn end_connection(&mut self, connection: ConnectionId) {
         while let Some(place) = self.places.iter().find(|place| place.id.connection == connection) {
             self.end(place.id);

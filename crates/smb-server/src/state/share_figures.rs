@@ -1,11 +1,12 @@
 //! Clients' requests of each share, and their latencies.
 //!
-//! Promises: figures of [`SHARES_MAX`] shares at most are kept apart; noting an answer costs an index into a table.
+//! Promises: at most [`SHARES_MAX`] shares have separate figures; noting an answer costs an index into
+//! a table.
 
 use super::counters::RequestKind;
 use types::{LatencyHistogram, VolumeId};
 
-/// Those of further shares are counted together, under an empty name. Shares that are gone keep their place.
+/// Further shares are counted together, under an empty name. Deleted shares keep their place.
 pub const SHARES_MAX: usize = 1024;
 
 /// The place of a share's figures; that of pipes and of further shares comes first.
@@ -38,7 +39,7 @@ impl Default for AllShareFigures {
 }
 
 impl AllShareFigures {
-    /// The place of a share; one that was made anew on another volume has another.
+    /// Returns the place of a share; one made again on another volume has another.
     pub fn slot_of(&mut self, name: &str, volume: VolumeId) -> FiguresSlot {
         let known = |figures: &ShareFigures| figures.name == name && figures.volume == Some(volume);
         let place = match self.0.iter().position(known) {

@@ -1,4 +1,5 @@
-//! Tree connects of each share, counted as they come and go, so that nobody has to look through all sessions for them.
+//! Tree connects of each share, counted as they begin and end, so that no search through all sessions
+//! is needed.
 
 use std::collections::HashMap;
 

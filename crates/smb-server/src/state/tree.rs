@@ -15,7 +15,7 @@ pub(crate) enum Target {
         share: Arc<Share>,
         /// The directory that the share's path led to when the client connected.
         root: ShareRoot,
-        /// The logon and the share that the tree connect stands on.
+        /// The logon and the share that the tree connect depends on.
         standing: Standing,
     },
     /// IPC$.

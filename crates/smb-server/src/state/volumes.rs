@@ -4,7 +4,7 @@ use super::keys::{RequestKey, VolumeSlot};
 use types::{Monotonic, NtStatus, VolumeId};
 use volume::backend::{Backend, OpenId, Operation, OperationId, SessionId};
 
-/// Operations whose answer nobody waits for.
+/// Operations whose answer is ignored.
 pub(crate) const UNATTENDED: OperationId = OperationId::UNATTENDED;
 
 struct Volume<B> {
@@ -13,8 +13,8 @@ struct Volume<B> {
     backend: Option<B>,
 }
 
-/// The volumes by their slots. Invariant: a slot belongs to one volume for good, so that what was opened on a volume which was removed
-/// is never taken for something on another one.
+/// The volumes by their slots. Invariant: a slot belongs to one volume for good, so that an open of a
+/// removed volume is never taken for one on another volume.
 pub(crate) struct Volumes<B>(Vec<Volume<B>>);
 
 impl<B: Backend> Volumes<B> {
@@ -22,7 +22,7 @@ impl<B: Backend> Volumes<B> {
         Self(Vec::new())
     }
 
-    /// Serves a volume from now on. One that comes back gets the slot that it had.
+    /// Starts serving a volume. One that returns gets its old slot.
     pub fn add(&mut self, id: VolumeId, backend: B) {
         match self.0.iter_mut().find(|volume| volume.id == id && volume.backend.is_none()) {
             Some(slot) => slot.backend = Some(backend),
@@ -63,7 +63,7 @@ impl<B: Backend> Volumes<B> {
         self.0[slot.0].id
     }
 
-    /// The 64 bits that stand for a volume in FileIdInformation and in the on-disk id of CREATE.
+    /// Returns a volume's number of 64 bits for FileIdInformation and the on-disk id of CREATE.
     pub fn number_of(&self, slot: VolumeSlot) -> u64 {
         let id = self.id_of(slot).to_bytes();
         id[..8].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
@@ -96,21 +96,21 @@ impl<B: Backend> Volumes<B> {
         }
     }
 
-    /// Takes an open from a session whose client gets no answer, but may come back for it.
+    /// Takes an open from a session whose client gets no answer, but may reconnect for it.
     pub fn abandon(&mut self, (slot, open): (VolumeSlot, OpenId), session: SessionId, now: Monotonic) {
         if let Some(backend) = self.get_mut(slot) {
             backend.submit(UNATTENDED, Operation::Abandon(open, session), now);
         }
     }
 
-    /// Tells all volumes that a session has ended.
+    /// Reports a session's end to all volumes.
     pub fn end_session(&mut self, session: SessionId, now: Monotonic) {
         for (_, backend) in self.iter_mut() {
             backend.submit(UNATTENDED, Operation::EndSession { session }, now);
         }
     }
 
-    /// Does what is due in any volume.
+    /// Does the due work of all volumes.
     pub fn handle_timeout(&mut self, now: Monotonic) {
         for (_, backend) in self.iter_mut() {
             if backend.next_timeout().is_some_and(|at| at <= now) {

@@ -1,14 +1,16 @@
-//! The requests of one connection that may wait for somebody, by the two names that CANCEL has for them (MS-SMB2 3.3.5.16).
+//! Waiting requests of one connection, by the two names that CANCEL has for them (MS-SMB2 3.3.5.16).
 //!
-//! Promises: finding one costs no more the more others wait. READ and WRITE of files are not among them: they wait for storage alone,
-//! which cannot be cancelled, so that the hot path keeps no index.
+//! Promises: the cost of finding one does not depend on their number. READ and WRITE of files are not
+//! among them: they wait for storage alone, which cannot be cancelled, so that the hot path keeps no
+//! index.
 
 use super::keys::RequestKey;
 use smb::wire::{Header, HeaderFlags};
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
-/// Invariant: a request is under its MessageId from its start to its end, and under its AsyncId from STATUS_PENDING to its end.
+/// Invariant: a request is listed by its MessageId from its start to its end, and by its AsyncId from
+/// STATUS_PENDING to its end.
 #[derive(Default)]
 pub(crate) struct Waiting {
     by_message: BTreeMap<u64, RequestKey>,

@@ -15,7 +15,7 @@ fn lock(client: &mut Client, file_id: FileId) -> Vec<u8> {
     })
 }
 
-/// Makes a lock that waits, of which the client knows that it does.
+/// Makes a waiting lock, and receives its STATUS_PENDING.
 fn waiting(world: &mut World, client: &mut Client) -> (Header, Header) {
     let file = client.create(world, "file");
     world.layer.0.borrow_mut().asked.clear();
@@ -229,7 +229,7 @@ fn change_by_compound(client: &mut Client, name: &str, number: u8, buffer: &[u8]
     join(requests, true)
 }
 
-/// FileRenameInformation or FileLinkInformation that replaces what has the name.
+/// FileRenameInformation or FileLinkInformation that replaces an existing file.
 fn to_name(name: &str) -> Vec<u8> {
     let name = wide_from_str(name);
     let mut buffer = vec![0; 16];
@@ -358,7 +358,7 @@ fn requests_of_an_enumeration_are_answered_however_the_directory_ends() {
         let mut client = Client::ready(&mut world);
         let asked = Asked { options: DIRECTORY, ..Asked::default() };
         let directory = client.open_as(&mut world, "", asked).unwrap();
-        // The requests arrive together: the first is answered when the volume has been asked.
+        // The requests arrive together: the first is answered when the volume has its operation.
         for _ in 0..4 {
             let list = client.build(Command::QueryDirectory, |out| {
                 let body = QueryDirectoryRequestBody {

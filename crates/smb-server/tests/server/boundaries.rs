@@ -108,7 +108,7 @@ fn a_shares_root_lists_itself_as_its_parent() {
     let entries = public.list(&mut world, root);
     assert_eq!((&entries[0].0[..], &entries[1].0[..]), (".", ".."));
     assert_eq!(entries[0].1, entries[1].1);
-    // Below it the parent is the parent, as long as that lies below the root.
+    // Below it `..` is the parent, if that lies below the root.
     let below = public.open_as(&mut world, "below", MAKE).unwrap();
     assert_eq!(public.list(&mut world, below)[1].1, entries[0].1);
     let moved = whole.open_as(&mut world, r"public\below", MAKE).unwrap();

@@ -231,7 +231,7 @@ fn a_break_is_told_again_where_its_channel_dies_before_it_is_acknowledged() {
     world.server.connection_closed(first.connection, world.now);
     let told = second.receive(&mut world).expect("the break again");
     assert_eq!(Header::parse(&told).unwrap().command(), Some(Command::OplockBreak));
-    // The session's first key proves it, though the first channel is gone.
+    // The session's first key proves it, though the first channel is lost.
     let mut third = channel(&mut world, &first);
     let body = OplockBreakBody { oplock_level: OPLOCK_LEVEL_II, file_id, ..Default::default() };
     second.call(&mut world, Command::OplockBreak, |out| out.put(&body));

@@ -126,7 +126,7 @@ fn answers_of_a_compound_that_are_too_much_for_one_message_come_in_several() {
     for seals in [false, true] {
         let mut world = World::new();
         let mut client = Client::ready(&mut world);
-        // Credits for all requests at once.
+        // Gets credits for all requests.
         for _ in 0..8 {
             let mut echo = client.build(Command::Echo, |out| out.put(&EmptyBody::default()));
             Header::in_place(&mut echo).unwrap().credits = 512.into();

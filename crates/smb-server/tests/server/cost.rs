@@ -1,4 +1,4 @@
-//! Cost of one message: requests of a client that asks for the most work, counted in turns of the loop
+//! Cost of one message: requests of a client that demands the most work, counted in turns of the loop
 //! and in refusals.
 
 use crate::fixture::*;

@@ -1,11 +1,11 @@
-//! Small rules of MS-SMB2 that audits of other servers found broken there, each by a message of its own.
+//! Small rules of MS-SMB2 that audits of other servers found broken there, one message each.
 
 use crate::fixture::*;
 use smb::wire::*;
 use types::NtStatus;
 use volume::backend::{Event, OpenId, OplockLevel, SessionId};
 
-/// An FSCTL on a file, with room for `output_max` bytes.
+/// Sends an FSCTL on a file, with an output buffer of `output_max` bytes.
 fn control(world: &mut World, client: &mut Client, code: u32, file_id: FileId, output_max: u32) -> NtStatus {
     let message = fsctl_message(client, code, file_id, output_max, &[]);
     client.send(world, message);

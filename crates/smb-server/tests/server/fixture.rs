@@ -53,7 +53,7 @@ impl VirtualDisk for LastingDisk {
     }
 }
 
-/// Operations that the file layer was asked for, and events that it will report.
+/// Operations received by the file layer, and events that it will report.
 #[derive(Default)]
 pub struct Layer {
     pub asked: Vec<(OperationId, Operation)>,
@@ -69,7 +69,8 @@ pub struct Layer {
     pub next_open: u64,
     /// A volume in memory that answers in the place of all this.
     pub volume: Option<Service>,
-    /// Every READ is answered with it, every WRITE with its length; neither is kept in `asked`, and nothing is allocated.
+    /// Answer to every READ; every WRITE is answered with its length. Neither is kept in `asked`, and
+    /// nothing is allocated.
     pub block: Option<Buf>,
 }
 
@@ -160,7 +161,7 @@ impl Backend for Fake {
             return;
         }
         let result = layer.answer(&request).map_err(Refusal::from);
-        // Tests count what clients ask of files.
+        // Tests count clients' operations on files.
         if !matches!(request, Operation::OpenRoot { .. }) {
             layer.asked.push((operation, request));
         }
@@ -380,7 +381,7 @@ impl World {
         Self::serving(FileSystem::format(Box::new(disk), &format, volume::fs::Config::default()))
     }
 
-    /// A server that begins anew over what the last one left on the disk.
+    /// Starts a server over the disk of the last one.
     pub fn started_again(disk: &LastingDisk) -> Self {
         disk.0.borrow_mut().crash(|_| 0);
         Self::serving(FileSystem::open(Box::new(disk.clone()), volume::fs::Config::default()))
@@ -459,7 +460,7 @@ impl World {
 pub struct Client {
     /// User as which it logs on.
     pub user: String,
-    /// Service that it means to log on to; empty: it names none.
+    /// Service for the logon; empty: none named.
     pub target: String,
     pub guid: [u8; 16],
     pub connection: ConnectionId,
@@ -582,7 +583,7 @@ impl Client {
         out
     }
 
-    /// Signs or seals, as the session has it.
+    /// Signs or encrypts, as the session requires.
     pub fn protect(&mut self, mut message: Vec<u8>) -> Vec<u8> {
         if self.seal {
             let (sealing, _) = self.sealing.as_mut().unwrap();
@@ -684,13 +685,14 @@ impl Client {
         self.exchange(world, PASSWORD, Some(other), |_| {}).expect("an answer")
     }
 
-    /// As that, as another user or with another password; `None`: the last answer has not come yet.
+    /// As [`Self::try_bind`], as another user or with another password; `None`: the last answer has not
+    /// arrived.
     pub fn try_bind_with(&mut self, world: &mut World, other: &Client, password: &str) -> Option<NtStatus> {
         self.session = other.session;
         Some(status(&self.exchange(world, password, Some(other), |_| {})?))
     }
 
-    /// Waits for the next message, in steps of 50 ms; how long, and its status.
+    /// Waits for the next message, in steps of 50 ms. Returns the time taken, and the status.
     pub fn wait_for_status(&mut self, world: &mut World) -> (Duration, NtStatus) {
         let began = world.now;
         for _ in 0..1200 {
@@ -709,7 +711,7 @@ impl Client {
         binds: Option<&Client>,
         between: impl FnOnce(&mut World),
     ) -> Option<Vec<u8>> {
-        // Each logon has a key of its own.
+        // Each logon has its own key.
         let mut random = seeded_random(self.connection.0);
         let mut initiator = Initiator::new(Credentials::User {
             user: self.user.clone(),
@@ -774,7 +776,7 @@ impl Client {
         self.begin_log_on_in(world, 0)
     }
 
-    /// As that, within a session; zero: in none.
+    /// As [`Self::begin_log_on`], within a session; zero: in none.
     pub fn begin_log_on_in(&mut self, world: &mut World, session: u64) -> NtStatus {
         let first = Initiator::new(Credentials::Anonymous).first_token().to_vec();
         self.session = session;
@@ -815,7 +817,7 @@ impl Client {
         status(&answer)
     }
 
-    /// A CREATE that makes the file unless it is there, with all rights.
+    /// Makes the body of a CREATE that opens the file or makes it, with all rights.
     pub fn create_body(name: &str) -> impl FnOnce(&mut Vec<u8>) {
         Self::create_body_with(name, 0x001F_01FF, FILE_OPEN_IF, Vec::new())
     }

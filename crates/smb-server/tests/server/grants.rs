@@ -1,5 +1,5 @@
-//! A share's grant bounds its clients' changes: every change, by every access that a client can ask
-//! for, through every grant, held against tables. The files themselves are open to everyone: every
+//! A share's grant bounds its clients' changes: every change, by every access that a client can
+//! request, through every grant, compared with tables. The files themselves are open to everyone: every
 //! refusal is the share's.
 
 use crate::fixture::*;
@@ -72,7 +72,7 @@ fn prepared() -> (World, Client) {
     (world, full)
 }
 
-/// Makes the volume what it is in the beginning.
+/// Restores the volume's initial state.
 fn restore(world: &mut World, full: &mut Client) {
     let options = DELETE_ON_CLOSE | OPEN_REPARSE_POINT;
     let delete = Asked { options, disposition: FILE_OPEN, ..MAKE };

@@ -1,4 +1,4 @@
-//! Guessing passwords: slow for who guesses, not for others, and in the audit log.
+//! Guessing passwords: slow for guessers, not for others, and in the audit log.
 
 use crate::fixture::*;
 use smb_server::LogonAction;
@@ -7,7 +7,7 @@ use types::NtStatus;
 
 const GUESSER: &str = "10.0.0.7";
 
-/// One wrong password over a connection of its own; its answer is not waited for.
+/// Sends one wrong password over its own connection, without waiting for the answer.
 fn guess(world: &mut World, user: &str, from: &str) -> Client {
     let mut client = Client::from(world, from);
     client.user = user.to_owned();
@@ -35,7 +35,7 @@ fn after_three_hundred_guesses_at_once_the_right_password_is_refused_like_a_wron
     let mut wrong = guesses.pop().unwrap();
     assert_eq!(wrong.wait_for_status(&mut world).1, NtStatus::ACCOUNT_LOCKED_OUT);
     assert_eq!(world.server.gauges().sessions, 0);
-    // The user gets in elsewhere at once, and there too once the debt is paid off.
+    // The user can log on elsewhere immediately, and there too once the debt is paid off.
     let mut elsewhere = Client::from(&mut world, "10.0.0.9");
     assert_eq!(elsewhere.log_on(&mut world, PASSWORD), NtStatus::SUCCESS);
     world.wait(Duration::from_secs(90));
@@ -99,7 +99,7 @@ fn a_neighbour_who_has_logged_on_before_does_not_wait_and_other_addresses_do_not
     assert_eq!(neighbour.log_on(&mut world, PASSWORD), NtStatus::SUCCESS);
     let mut other = Client::from(&mut world, "10.0.0.8");
     assert_eq!(other.log_on(&mut world, PASSWORD), NtStatus::SUCCESS);
-    // The neighbour's success does not help who guesses.
+    // The neighbour's success does not help the guesser.
     assert_eq!(
         guess(&mut world, "user", GUESSER).wait_for_status(&mut world).1,
         NtStatus::ACCOUNT_LOCKED_OUT
@@ -173,7 +173,7 @@ fn failed_and_held_logons_are_lines_for_the_audit_log_and_many_of_them_few() {
             ),
         ]
     );
-    // Held, refused, and then too many for lines of their own.
+    // Held, refused, and then too many for their own entries.
     for _ in 0..8 {
         guess(&mut world, "user", "10.0.0.8");
         guess(&mut world, "user", GUESSER);
@@ -192,7 +192,7 @@ fn failed_and_held_logons_are_lines_for_the_audit_log_and_many_of_them_few() {
 #[test]
 fn a_held_and_a_refused_logon_are_told_as_such() {
     let mut world = World::new();
-    // The free guesses have their lines in the minute before.
+    // The free guesses have their entries in the minute before.
     world.wait(Duration::from_millis(59_900));
     use_up_free_guesses(&mut world, GUESSER);
     world.wait(Duration::from_millis(200));

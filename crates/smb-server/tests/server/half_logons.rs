@@ -67,7 +67,7 @@ fn a_half_logon_of_a_good_client_outlives_a_flood_of_its_own_host() {
 #[test]
 fn a_half_logon_ends_after_its_time_and_nothing_prolongs_it() {
     let mut world = World::new();
-    // Of one who is logged on, whose connection therefore stays.
+    // Of a client that is logged on, whose connection therefore stays.
     let mut client = Client::ready(&mut world);
     client.begin_log_on(&mut world);
     let half = client.session;

@@ -16,7 +16,7 @@ fn cancel_of(message_id: u64) -> Vec<u8> {
     message
 }
 
-/// Says that the newest operation which the file layer was asked for takes long.
+/// Reports that the newest operation in the file layer takes long.
 fn pend_newest(world: &mut World) {
     let operation = world.layer.0.borrow().asked.last().unwrap().0;
     world.layer.0.borrow_mut().events.push_back(Event::Pending { operation });
@@ -279,7 +279,8 @@ fn pdu(kind: u8, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The tree connects that NetrShareGetInfo counts of `share` (MS-SRVS 3.1.4.10, SHARE_INFO_2), asked over a session of its own.
+/// Returns the tree connects of `share` by NetrShareGetInfo (MS-SRVS 3.1.4.10, SHARE_INFO_2), over a
+/// separate session.
 fn uses_of_share(world: &mut World) -> u32 {
     const BIND: u8 = 11;
     const GET_INFO: u8 = 16;
@@ -341,7 +342,8 @@ fn the_end_of_a_logon_that_never_was_does_not_reach_the_volumes() {
 
 #[test]
 fn sessions_and_tree_connects_of_a_user_share_one_budget_however_they_are_multiplied() {
-    // A MiB for all sessions, so that a user has half of it at most: a thousand tree connects, less what the sessions themselves take.
+    // A MiB for all sessions, so that a user has at most half of it: a thousand tree connects, less the
+    // sessions' own bytes.
     let mut world = World::with(|config| config.limits.sessions = 64);
     let logged_on = |world: &mut World, user: &str| {
         let mut client = Client::new(world);
@@ -359,7 +361,7 @@ fn sessions_and_tree_connects_of_a_user_share_one_budget_however_they_are_multip
     assert_eq!(trees[1..], [0; 3], "what one session holds is not to be had by another of the same user");
     let mut second = logged_on(&mut world, "second");
     assert!(connected(&mut world, &mut second) > 100, "others have their share");
-    // Returned tree connects can be had again.
+    // Returned tree connects are available again.
     let answer = clients[0].call(&mut world, Command::Logoff, |out| out.put(&EmptyBody::default()));
     assert_eq!(status(&answer), NtStatus::SUCCESS);
     assert!(connected(&mut world, &mut clients[1]) > 100);

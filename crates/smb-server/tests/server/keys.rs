@@ -31,7 +31,7 @@ fn first_token() -> Vec<u8> {
     initiator.first_token().to_vec()
 }
 
-/// SESSION_SETUP that asks to bind, unsigned.
+/// Makes an unsigned SESSION_SETUP with the binding flag.
 fn binding(client: &mut Client, flags: u8) -> Vec<u8> {
     let token = first_token();
     client.build(Command::SessionSetup, |out| {

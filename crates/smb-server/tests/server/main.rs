@@ -1,5 +1,5 @@
-//! The server from outside: a client of its own codec on one side, a file layer under a test's control
-//! on the other.
+//! The server from outside: a client with a separate codec on one side, a file layer under the test's
+//! control on the other.
 
 mod application;
 mod asynchronous;

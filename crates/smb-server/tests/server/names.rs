@@ -30,7 +30,7 @@ fn make_directory(world: &mut World, client: &mut Client, name: &str) {
     client.call(world, Command::Close, Client::close_body(made));
 }
 
-/// FileRenameInformation or its kin, which replaces nothing.
+/// Sends FileRenameInformation or the like, without replacing.
 pub fn set_name(world: &mut World, client: &mut Client, file_id: FileId, number: u8, name: &str) -> NtStatus {
     let answer = client.call(world, Command::SetInfo, |out| {
         let name = wide_from_str(name);

@@ -1,4 +1,4 @@
-//! Results of negotiation, and offers that end the connection at once.
+//! Results of negotiation, and offers that end the connection immediately.
 
 use crate::fixture::*;
 use smb::wire::*;

@@ -1,4 +1,5 @@
-//! Accounts and shares change under those who are connected: each change, and everything that may be open or waiting at that moment.
+//! Changes of accounts and shares of connected clients: each change, and everything that may be open or
+//! waiting at that moment.
 
 use crate::fixture::*;
 use smb::wire::*;
@@ -69,7 +70,7 @@ fn write(client: &mut Client, world: &mut World, file: FileId) -> Option<NtStatu
     let message = client.build(Command::Write, Client::write_body(file, b"new"));
     let id = client.message_id - 1;
     client.send(world, message);
-    // Answers to what waited come first.
+    // Answers to waiting requests come first.
     while let Some(answer) = client.receive(world) {
         if Header::parse(&answer).unwrap().message_id.get() == id {
             return Some(status(&answer));
@@ -156,8 +157,8 @@ impl Everything {
         Self { world, busy, plain, waiting, away }
     }
 
-    /// Checks that everything meant to end has ended. When the change is taken back, opens whose clients
-    /// were away do not come back, and nothing was changed.
+    /// Checks that everything meant to end has ended. After undoing the change, opens of disconnected
+    /// clients do not return, and nothing was changed.
     fn expect_nothing_left(mut self, what: &str) {
         let world = &mut self.world;
         assert_eq!(world.opens_in_volume(), 0, "{what}");
@@ -436,7 +437,8 @@ fn trees_of_a_session_that_logs_on_as_somebody_with_less_end() {
     assert_eq!(world.opens_in_volume(), 0);
 }
 
-/// The answer to a TREE_CONNECT during which the share or account changes, while the volume looks its root up.
+/// Returns the answer to a TREE_CONNECT during which the share or account changes, while the volume
+/// looks up the root.
 fn tree_connect_meanwhile(account: Option<Account>, share: Option<Share>) -> Option<Vec<u8>> {
     let mut world = World::new();
     set(&mut world, Some(self::account()), Some(self::share()));

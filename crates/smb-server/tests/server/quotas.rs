@@ -1,4 +1,5 @@
-//! Quotas over the wire: who sees and changes what, and that the quota file is no way to the share's root.
+//! Quotas over the wire: who sees and changes them, and that the quota file does not lead to the
+//! share's root.
 
 use crate::fixture::*;
 use crate::raw::*;

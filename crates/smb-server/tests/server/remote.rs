@@ -30,7 +30,7 @@ fn read(file_id: FileId, channel: u32, length: u32) -> impl FnOnce(&mut Vec<u8>)
     }
 }
 
-/// (status, registration that ends with it) of the next message; RDMA before it is left out.
+/// Returns (status, registration that ends with it) of the next message, skipping RDMA before it.
 fn answer(world: &mut World, client: &Client) -> (NtStatus, Option<u32>) {
     loop {
         match world.server.poll_outgoing(client.connection).expect("an answer") {

@@ -59,7 +59,8 @@ fn outcome(client: &mut Client, world: &mut World) -> (Vec<u8>, Vec<Outgoing>) {
     }
 }
 
-/// Sends a WRITE of [`DATA`] by RDMA, which fetches `fetched`; `change` spoils its transform. Answers its status.
+/// Sends a WRITE of [`DATA`] by RDMA, which fetches `fetched`; `change` spoils its transform. Returns
+/// its status.
 fn write(
     client: &mut Client,
     world: &mut World,

@@ -6,7 +6,7 @@ use smb::wire::*;
 use std::time::Duration;
 use types::NtStatus;
 
-/// FileDispositionInformation: the file goes with its last handle.
+/// FileDispositionInformation: the file is deleted with its last handle.
 const DELETED: [u8; 1] = [1];
 
 fn make(world: &mut World, client: &mut Client, name: &str) {
@@ -24,7 +24,7 @@ fn created(world: &mut World, client: &mut Client, name: &str) -> u64 {
     u64::from_le_bytes(basic[..8].try_into().unwrap())
 }
 
-/// Renames, as MoveFile does: by an open with DELETE, which replaces nothing.
+/// Renames, as MoveFile does: by an open with DELETE, without replacing.
 fn rename(world: &mut World, client: &mut Client, from: &str, name: &str) {
     let file = client.open_as(world, from, MAKE).unwrap();
     assert_eq!(client.rename(world, file, class::RENAME, to(name)), NtStatus::SUCCESS, "{from} to {name}");

@@ -1,4 +1,4 @@
-//! Security descriptors over the wire: who gives and who sees a SACL.
+//! Security descriptors over the wire: who may give and see a SACL.
 
 use crate::fixture::*;
 use smb::wire::*;

@@ -10,7 +10,7 @@ use types::NtStatus;
 const RELATIVE: u32 = 1;
 const PATH_BUFFER: usize = 20;
 
-/// A symbolic link's REPARSE_DATA_BUFFER: the substitute name stands behind the print name.
+/// Makes a symbolic link's REPARSE_DATA_BUFFER: the substitute name follows the print name.
 fn reparse(substitute: &str, flags: u32) -> Vec<u8> {
     let print = bytes_of("print");
     let name = bytes_of(substitute);
@@ -58,7 +58,7 @@ fn met(answer: &[u8], dialect: Dialect) -> Met {
     }
 }
 
-/// The path that a client asks for next: as Windows and Linux make it.
+/// Returns the path that a client tries next: as Windows and Linux make it.
 fn follow(path: &str, met: &Met) -> String {
     let (link, rest) = path.split_at(path.len() - met.unparsed / 2);
     if !met.is_relative {

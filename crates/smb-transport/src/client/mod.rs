@@ -1,8 +1,8 @@
 //! The connecting side: one connection to a server, by TCP or by SMB Direct.
 //!
-//! A link takes whole messages and gives whole messages. It fails once and for all; messages that came before are still handed out.
-//! Of a server's answers it keeps those that have come and are not taken; its owner bounds them, since a server answers only what it
-//! was asked. So the client needs no rule of its own for memory.
+//! A link takes and returns whole messages. It fails once and for all, and still returns the messages
+//! received before. It keeps the server's unread answers; its owner bounds these, since a server
+//! answers only requests. So the client needs no rule of its own for memory.
 
 mod rdma;
 mod tcp;
@@ -21,7 +21,7 @@ use types::Monotonic;
 /// Largest message in bytes that is accepted: the largest read, with its headers.
 pub const MESSAGE_BYTES_MAX: usize = (8 << 20) + 4096;
 
-/// Bytes of answers that the kernel takes before they are received: all that is usually asked for at once (32 reads of 64 KiB, four of
+/// Bytes of answers that the kernel buffers: the usual requests under way (32 reads of 64 KiB, four of
 /// 1 MiB).
 const RECEIVE_WINDOW_BYTES: u32 = 4 << 20;
 
@@ -45,11 +45,11 @@ pub enum LinkError {
 /// Settings of a link.
 #[derive(Debug, Clone)]
 pub struct LinkOptions {
-    /// How long the negotiation of SMB Direct may take.
+    /// Timeout of the negotiation of SMB Direct.
     pub timeout: Duration,
-    /// iWARP in software: FPDUs carry a CRC. Without, only if the server asks for it.
+    /// iWARP in software: FPDUs carry a CRC. If false, only if the server wants it.
     pub crc: bool,
-    /// The RDMA device that has to lead to the server; `None`: any.
+    /// RDMA device by which to reach the server; `None`: any.
     pub device: Option<String>,
 }
 
@@ -68,7 +68,7 @@ impl Outgoing {
         self.head.len() + self.payload.len()
     }
 
-    /// Whether there is no byte to send.
+    /// Whether there are no bytes to send.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -93,10 +93,10 @@ pub enum Link {
 }
 
 impl Link {
-    /// Begins a connection; [`Self::is_ready`] says when messages may flow.
+    /// Begins a connection; [`Self::is_ready`] says when it can carry messages.
     ///
     /// # Errors
-    /// If the loop or the device does not take it.
+    /// If the loop or the device refuses it.
     pub fn new(driver: &Driver, way: Way, options: &LinkOptions) -> Result<Self, LinkError> {
         if let Way::Tcp(stream) | Way::Iwarp(stream) = &way {
             // Without it the connection is slower, at worst.
@@ -148,7 +148,7 @@ impl Link {
     /// Takes the next whole message.
     ///
     /// # Errors
-    /// Why the link failed, once all messages that came before are taken.
+    /// Why the link failed, once all messages received before are taken.
     pub fn receive(&mut self) -> Result<Option<Buf>, LinkError> {
         match self {
             Self::Tcp(link) => link.receive(),

@@ -1,8 +1,8 @@
 //! Messages and registered memory over one SMB Direct connection (MS-SMBD), on iWARP in software or on an RDMA device.
 //!
 //! Owns the connection's queue pair, its MS-SMBD state and the registrations that the server may reach.
-//! Promises: memory that is registered for one request is reached by this connection's peer only, and
-//! only until it is taken back. Never reads a message.
+//! Promises: only this connection's peer reaches memory registered for a request, and only until its
+//! deregistration. Never reads a message.
 
 use super::{LinkError, LinkOptions, MESSAGE_BYTES_MAX, Outgoing};
 use crate::framing::HEADER_BYTES;
@@ -60,10 +60,10 @@ impl Drop for RdmaLink {
 }
 
 impl RdmaLink {
-    /// Begins MPA over a TCP connection that is up; [`Self::is_ready`] says when messages may flow.
+    /// Begins MPA over an established TCP connection; [`Self::is_ready`] says when it can carry messages.
     ///
     /// # Errors
-    /// If the loop does not take the socket.
+    /// If the loop refuses the socket.
     pub fn by_software(driver: &Driver, stream: TcpStream, options: &LinkOptions) -> Result<Self, LinkError> {
         let crc = if options.crc { CrcPolicy::On } else { CrcPolicy::OffUnlessAsked };
         let receive_shape: Option<ShapeOf> = Some(|first| {
@@ -90,7 +90,7 @@ impl RdmaLink {
         ))
     }
 
-    /// Connects by the device that leads to the address.
+    /// Connects by the device on the route to the address.
     ///
     /// # Errors
     /// If there is no such device, or it does not connect.
@@ -112,7 +112,7 @@ impl RdmaLink {
         config: Config,
         now: Monotonic,
     ) -> Self {
-        // A signed or encrypted READ comes in messages: the largest has to fit.
+        // A signed or encrypted READ is answered in a message: the largest has to fit.
         let config = Config { fragmented_bytes_max: MESSAGE_BYTES_MAX as u32, ..config };
         Self {
             provider,
@@ -178,7 +178,8 @@ impl RdmaLink {
         (self.smbd.send_bytes_max() as usize).saturating_sub(smbdirect::WRITE_PAYLOAD_AT)
     }
 
-    /// Gives the largest READ in bytes whose answer comes in one transfer or, from a server with short transfers, in a few: whole pages.
+    /// Returns the size in bytes of the largest READ answered in one transfer or, by a server with short
+    /// transfers, in a few: whole pages.
     pub fn answer_bytes_max(&self) -> usize {
         let room = (self.smbd.transfer_in_bytes_max() as usize).saturating_sub(smbdirect::READ_PAYLOAD_AT);
         (room / ALIGN_BYTES * ALIGN_BYTES).max(ALIGN_BYTES)
@@ -206,7 +207,7 @@ impl RdmaLink {
         };
         // The headers of an operation on a file go as one, and need no buffer.
         let (mut front, len_bytes) = ([0; HEAD_BYTES_MAX], transfer.len() + head.len());
-        // If it is closed, its last event says so.
+        // A closed queue pair reports that in its last event.
         let _ = match front.get_mut(..len_bytes) {
             Some(front) => {
                 front[..transfer.len()].copy_from_slice(&transfer);
@@ -238,7 +239,7 @@ impl RdmaLink {
             remote_write: true,
             remote_read: false,
             remote_invalidate: true,
-            // The answer says how much of the memory the server wrote.
+            // The answer says how many bytes the server wrote.
             unspecified_content: true,
         };
         let key = self.provider.register_room(len_bytes, access, self.pair).ok()?;
@@ -252,8 +253,7 @@ impl RdmaLink {
         Some((key, self.describe(key, len_bytes)))
     }
 
-    /// Ends a loan, whether or not the server ended it before; the memory comes back with what the server
-    /// wrote.
+    /// Ends a loan, whether or not the server ended it before. Returns the memory with the server's data.
     pub fn take_back(&mut self, key: RegionKey) -> Option<BufMut> {
         self.provider.deregister(key)
     }
@@ -292,7 +292,7 @@ impl RdmaLink {
         }
     }
 
-    /// Takes an event; says whether MS-SMBD may have something to say to it.
+    /// Handles an event. Returns whether MS-SMBD may have events for it.
     fn handle(&mut self, event: Event, now: Monotonic) -> bool {
         match event {
             Event::Established { .. } => self.established(),
@@ -302,7 +302,7 @@ impl RdmaLink {
                 }
             }
             Event::Disconnected { reason, .. } => {
-                // Messages that came before are heard before.
+                // Messages received before come first.
                 self.negotiated();
                 self.smbd.handle_disconnected();
                 self.failure.get_or_insert(LinkError::Rdma(reason.to_string()));
@@ -325,13 +325,13 @@ impl RdmaLink {
         self.may_invalidate = self.provider.info(self.pair).is_some_and(|info| info.remote_invalidation);
     }
 
-    /// Does what MS-SMBD asks for.
+    /// Handles the events of MS-SMBD.
     fn negotiated(&mut self) {
         'events: while let Some(event) = self.smbd.poll_event() {
             match event {
                 smbdirect::Event::PostReceives(count) => {
                     for _ in 0..count {
-                        // If it is closed, its last event says so.
+                        // A closed queue pair reports that in its last event.
                         if self.provider.post_receive(self.pair, WorkId(0), self.receive_bytes).is_err() {
                             continue 'events;
                         }
@@ -347,7 +347,7 @@ impl RdmaLink {
         }
     }
 
-    /// Posts the messages that may leave; says whether there were any.
+    /// Posts the messages that may be sent. Returns whether there were any.
     fn drive(&mut self) -> bool {
         self.negotiated();
         let mut posted = false;
@@ -366,7 +366,7 @@ impl RdmaLink {
     /// Takes the next whole message.
     ///
     /// # Errors
-    /// Why the link failed, once all messages that came before are taken.
+    /// Why the link failed, once all messages received before are taken.
     pub fn receive(&mut self) -> Result<Option<Buf>, LinkError> {
         if let Some(message) = self.messages.pop_front() {
             return Ok(Some(message));

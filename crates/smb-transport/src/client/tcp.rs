@@ -1,10 +1,9 @@
 //! Messages over one TCP socket of the loop: all queued messages leave in one send, and a receive takes many small messages at once or
 //! the rest of a large one in place.
 //!
-//! The place of received bytes is chosen otherwise than a server does it ([`crate::framing::Framing`]).
-//! Answers of any size come together, since this end asked for them, so one large buffer takes
-//! everything with one receive. A server has thousands of such streams and may not give each a large
-//! buffer.
+//! It places received bytes otherwise than a server ([`crate::framing::Framing`]): this end has
+//! requested the answers, which may have any size, so one large buffer takes everything with one
+//! receive. A server has thousands of such streams and may not give each a large buffer.
 
 use super::{LinkError, MESSAGE_BYTES_MAX, Outgoing};
 use crate::framing::{HEADER_BYTES, Header};
@@ -52,16 +51,16 @@ pub struct TcpLink {
 
 impl Drop for TcpLink {
     fn drop(&mut self) {
-        // Operations in flight hold the socket too, but the server is to hear of the end at once.
+        // Operations in flight hold the socket too, but the server is to see the end immediately.
         let _ = driver::shutdown(&self.socket);
     }
 }
 
 impl TcpLink {
-    /// Takes over a connection that is up.
+    /// Takes over an established connection.
     ///
     /// # Errors
-    /// If the socket is gone.
+    /// If the socket is lost.
     pub fn new(driver: &Driver, socket: TcpStream) -> Result<Self, LinkError> {
         socket.set_nodelay(true)?;
         Ok(Self {
@@ -111,7 +110,8 @@ impl TcpLink {
         }
         if !self.is_sending && !self.outgoing.is_empty() {
             let data = std::mem::take(&mut self.outgoing);
-            // At once as much as the socket takes; an error shows again when the loop sends, and is acted on then.
+            // Immediately as much as the socket takes; an error recurs when the loop sends, and is handled
+            // then.
             let taken = driver::send_now(&self.socket, &data).unwrap_or(0);
             if taken < data.len() {
                 self.is_sending = true;
@@ -209,7 +209,7 @@ impl TcpLink {
     /// Takes the next whole message.
     ///
     /// # Errors
-    /// Why the link failed, once all messages that came before are taken.
+    /// Why the link failed, once all messages received before are taken.
     pub fn receive(&mut self) -> Result<Option<Buf>, LinkError> {
         match (self.messages.pop_front(), &self.failure) {
             (Some(message), _) => Ok(Some(message.freeze())),

@@ -20,7 +20,8 @@ use types::{IdentityMap, Monotonic};
 /// Connections that take less than is sent to them which one round examines.
 const LOOKED_AT_ONCE: usize = 64;
 
-/// Whether somebody has logged on to an SMB Direct connection. A client that logs off keeps its place: it is known.
+/// Whether an SMB Direct connection has ever had a logon. It keeps its place after a logoff: its client
+/// is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
     Guest,
@@ -97,12 +98,12 @@ impl<C: Copy + Eq + Hash, V: Verbs> Clients<C, V> {
         self.by_tcp.keys().map(|&tcp| self.tcp.queued_bytes(tcp)).sum()
     }
 
-    /// When [`Self::hear`] wants to be called at the latest.
+    /// Latest time of the next call of [`Self::hear`].
     pub fn next_timeout(&self) -> Option<Monotonic> {
         self.direct.next_timeout()
     }
 
-    /// Carries messages and changes of connections to the service; says whether there were any.
+    /// Passes messages and changes of connections to the service. Returns whether there were any.
     pub fn hear<S: Service<Connection = C>>(&mut self, service: &mut S, now: Monotonic) -> bool {
         let mut worked = self.hear_tcp(service, now);
         worked |= self.hear_direct(service, now);
@@ -114,7 +115,7 @@ impl<C: Copy + Eq + Hash, V: Verbs> Clients<C, V> {
 
     fn hear_tcp<S: Service<Connection = C>>(&mut self, service: &mut S, now: Monotonic) -> bool {
         let mut events = std::mem::take(&mut self.tcp_events);
-        // Waiting events are worked off first: the sockets' buffers bound what one connection may send meanwhile.
+        // Waiting events come first: the sockets' buffers bound how much one connection may send meanwhile.
         let worked = !events.is_empty() || self.tcp.poll(now, &mut events);
         let group = group::of(&events, |event| match event {
             TcpEvent::Message { connection, .. } => Some(*connection),
@@ -226,7 +227,7 @@ impl<C: Copy + Eq + Hash, V: Verbs> Clients<C, V> {
         }
     }
 
-    /// Asks the service for a name of a new connection; `None`: it is refused.
+    /// Lets the service name a new connection; `None`: it is refused.
     fn admit<S: Service<Connection = C>>(
         &mut self,
         service: &mut S,
@@ -249,7 +250,7 @@ impl<C: Copy + Eq + Hash, V: Verbs> Clients<C, V> {
         service.connection_closed(name, now);
     }
 
-    /// Continues connections whose requests the service has handled; says whether there were any.
+    /// Continues connections whose requests the service has handled. Returns whether there were any.
     fn resume<S: Service<Connection = C>>(&mut self, service: &mut S, now: Monotonic) -> bool {
         let mut resumed = std::mem::take(&mut self.names);
         let mut moved = self.held.resume(service, now, &mut resumed);
@@ -311,7 +312,7 @@ impl<C: Copy + Eq + Hash, V: Verbs> Clients<C, V> {
         }
     }
 
-    /// Hands over as much as the connection takes; the rest stays with the service until there is space.
+    /// Passes on as much as the connection takes; the rest stays with the service until there is space.
     fn transmit_direct<S: Service<Connection = C>>(&mut self, service: &mut S, name: C, direct: QueuePairId) {
         while self.direct.has_room(direct)
             && let Some(outgoing) = service.poll_outgoing(name)
@@ -349,7 +350,7 @@ impl<C: Copy + Eq + Hash, V: Verbs> Clients<C, V> {
         }
     }
 
-    /// Puts posted RDMA work on the wire; says whether there is more to do.
+    /// Puts posted RDMA work on the wire. Returns whether there is more to do.
     pub fn put_on_wire(&mut self, now: Monotonic) -> bool {
         if self.direct.wants_poll() {
             self.direct.poll(now, &mut self.direct_events);

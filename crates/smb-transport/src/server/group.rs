@@ -1,9 +1,11 @@
-//! How many messages are worked off before answers leave.
+//! Number of messages to handle before sending answers.
 //!
-//! If all messages are of one connection, the answers to a few of them leave while the next are worked on: the client takes these
-//! answers up meanwhile, and asks again. If all answers left at once, client and server would work by turns, and sleep by turns. If
-//! several connections ask, their clients have work meanwhile, and answers of one connection that leave together cost less. A group is
-//! larger then, ends where another connection's messages begin, and is bounded so that its data stays in the processor's cache.
+//! If all messages are of one connection, the answers to a few of them are sent while the next are
+//! handled: the client processes these meanwhile, and sends new requests. If all answers were sent at
+//! once, client and server would work and sleep by turns. If several connections have messages, their
+//! clients have work meanwhile, and answers sent together on one connection cost less. A group is
+//! larger then, ends at another connection's messages, and is bounded so that its data stays in the
+//! processor's cache.
 
 /// Messages of one connection that are worked off together, at least.
 const MESSAGES: usize = 8;
@@ -12,7 +14,8 @@ const MESSAGES_OF_SEVERAL: usize = 128;
 /// A group is at least this part of the waiting events, so that they do not grow without bound when more come meanwhile.
 const PART: usize = 4;
 
-/// Says how many of these events to handle. `sender`: the connection whose message an event is; `None` if it is no message.
+/// Returns the number of these events to handle. `sender`: the connection of an event's message; `None`
+/// for other events.
 pub(super) fn of<E, C: PartialEq>(events: &[E], sender: impl Fn(&E) -> Option<C>) -> usize {
     let alone = match events.first().map(&sender) {
         Some(Some(first)) => events.iter().all(|event| sender(event).as_ref() == Some(&first)),

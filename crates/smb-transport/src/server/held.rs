@@ -1,21 +1,25 @@
-//! Back-pressure: the one rule for connections of which the service has too much in work.
+//! Back-pressure: the one rule for connections with too much work in the service.
 //!
-//! A message that the service does not want is held, and with the first its connection is stopped: TCP receives nothing more, and an SMB
-//! Direct peer is kept short of credits. Messages that were on their way still come, and are held behind the first, so that order stays.
-//! In each round at most [`LOOKED_AT_ONCE`] held connections get a turn, in order, so that their number costs others nothing. A
-//! connection continues when none of its messages is held and the service wants more. One that sends more than [`HELD_BYTES_MAX`] all the
-//! same is given up: its messages are dropped, also those that come before it has closed. The memory that all connections hold together is counted by
-//! their transports ([`super::memory`]): TCP receives no further large message while too much is held, and SMB Direct closes connections.
+//! A message that the service does not want is held, and the first one stops its connection: TCP
+//! receives nothing more, and an SMB Direct peer gets few credits. Messages already on their way are
+//! held behind the first, so that order stays. In each round at most [`LOOKED_AT_ONCE`] held
+//! connections get a turn, in order, so that their number costs others nothing. A connection continues
+//! when none of its messages is held and the service wants more. One that still sends more than
+//! [`HELD_BYTES_MAX`] is abandoned: its messages are dropped, also those that arrive before it has
+//! closed. The transports count the held memory of all connections ([`super::memory`]): beyond their
+//! limit TCP receives no further large message, and SMB Direct closes connections.
 //!
-//! Invariant: each connection of `by_connection` that is not given up stands in `order`. An entry of `order` without one is skipped.
+//! Invariant: each connection of `by_connection` that is not abandoned is in `order`. An entry of
+//! `order` without one is skipped.
 
 use super::service::Service;
 use std::collections::VecDeque;
 use sys::Buf;
 use types::{IdentityMap, Monotonic};
 
-/// Bytes of held messages of one connection. A peer is stopped long before: TCP brings one large message and a turn's bytes more at most,
-/// and our own client has at most 32 MiB of payload on its way by SMB Direct.
+/// Bytes of held messages of one connection. A peer is stopped long before: TCP brings at most one
+/// large message and a turn's bytes more, and our own client has at most 32 MiB of payload under way by
+/// SMB Direct.
 const HELD_BYTES_MAX: usize = 40 << 20;
 /// Held connections that get a turn in one round.
 const LOOKED_AT_ONCE: usize = 64;
@@ -32,7 +36,7 @@ struct Queue {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     GoOn,
-    /// The message is held; `is_first`: no other one of the connection is.
+    /// The message is held; `is_first`: as the only one of its connection.
     Hold {
         is_first: bool,
     },
@@ -98,7 +102,7 @@ impl<C: Copy + Eq + std::hash::Hash> Held<C> {
         Verdict::Hold { is_first }
     }
 
-    /// Drops the held messages of a connection that is to be closed, and those that still come.
+    /// Drops the held messages of a connection that is being closed, also later ones.
     pub fn give_up(&mut self, connection: C) {
         if let Some(queue) = self.by_connection.get_mut(&connection) {
             *queue = Queue { is_given_up: true, ..Queue::default() };

@@ -1,20 +1,21 @@
-//! Memory of messages that have not come whole, or that came and are held: one rule for TCP and SMB Direct.
+//! Memory of unfinished and of held messages: one rule for TCP and SMB Direct.
 //!
-//! A message that is large gets a buffer of its own, as long as it announces to be, so that its payload is received without a copy. A
-//! peer that announces and sends nothing must not hold that memory against others. So a connection asks [`ReceiveMemory`] first, which counts
-//! by [`Party`], and by two rules:
+//! A large message gets its own buffer of the announced length, so that its payload is received without
+//! a copy. A peer that announces and sends nothing must not block others with that memory. So a
+//! connection first asks [`ReceiveMemory`], which counts by [`Party`], and by two rules:
 //!
-//! - **A party may hold as much as is free.** One party alone gets half of all, n of them an (n+1)th
-//!   each, and the next one finds as much. Parties that hold little are never kept waiting by one that
-//!   holds much.
-//! - **Of that, half is lent on an announcement.** More is lent only for a message of which a fair part
-//!   has come: as much as its connection could hold in its small buffer.
+//! - **A party may hold as much as is free.** One party alone gets half of all, each of n an (n+1)th,
+//!   and the next one finds as much. A party that holds much never delays others that hold little.
+//! - **Half of that is lent on an announcement.** More is lent only for a message of which a fair part
+//!   has arrived: as much as its connection could hold in its small buffer.
 //!
-//! Connections that get nothing wait with their small buffer. Freed memory goes round their parties; in each, connections that have
-//! brought whole large messages before come first. When connections wait, the owner ends those that hold memory and are too slow to deserve
-//! it ([`ReceiveMemory::is_short`]). A connection that was lent memory needs no more to finish its message: nobody waits for each other.
+//! Connections without a loan wait with their small buffer. Freed memory goes to their parties in turn;
+//! in each, first to connections that have sent whole large messages before. When connections wait, the
+//! owner ends those that hold memory and are too slow ([`ReceiveMemory::is_short`]). A connection with
+//! a loan needs no more to finish its message, so there is no deadlock.
 //!
-//! By SMB Direct nobody waits, since a peer sends as its credits allow: a connection that can be lent nothing is closed.
+//! SMB Direct has no wait, since a peer sends as its credits allow: a connection beyond its share is
+//! closed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -26,7 +27,7 @@ const GUESTS_DIVISOR: usize = 16;
 /// Parties tried each time that memory becomes free: the rest has its turn later.
 const TRIED_MAX: usize = 16;
 
-/// The party that memory counts against: the clients of one host, and of them those of one user if the user is known.
+/// The holder of memory: the clients of one host, and of them those of one user if the user is known.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Party {
     pub host: PeerHost,
@@ -37,7 +38,7 @@ pub struct Party {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartyId(u32);
 
-/// Memory lent to one connection. To be given back by [`ReceiveMemory::give_back`].
+/// Memory lent to one connection, until [`ReceiveMemory::give_back`].
 #[derive(Debug)]
 #[must_use]
 pub struct Loan {
@@ -73,7 +74,7 @@ struct Account<C> {
     turn: Option<u64>,
 }
 
-/// The memory of one transport, which names its connections `C`. See the module.
+/// The memory of one transport, which names its connections `C`. See the module for the rules.
 pub struct ReceiveMemory<C> {
     bytes_max: usize,
     held_bytes: usize,
@@ -82,7 +83,7 @@ pub struct ReceiveMemory<C> {
     by_party: HashMap<Party, PartyId>,
     /// Parties of which connections wait, by their turn.
     turns: BTreeMap<u64, PartyId>,
-    /// Memory became free since the last [`Self::next_served`] that found nobody.
+    /// Memory became free since the last [`Self::next_served`] without a result.
     has_freed: bool,
     orders: u64,
 }
@@ -133,7 +134,7 @@ impl<C: Copy> ReceiveMemory<C> {
         PartyId(slot)
     }
 
-    /// A party has one connection less. Its memory was given back, and it does not wait.
+    /// Removes a connection of a party. It holds no memory and does not wait.
     pub fn leave(&mut self, id: PartyId) {
         let account = self.account(id);
         account.connections -= 1;
@@ -160,7 +161,7 @@ impl<C: Copy> ReceiveMemory<C> {
         let is_alone = self.held_bytes == 0;
         let account = self.account(id);
         let fits = account.held_bytes + bytes <= free_bytes;
-        // One message always fits when there is no other, even above the limit.
+        // A single message always fits, even above the limit.
         is_alone || fits && (!is_advance || account.advanced_bytes + bytes <= free_bytes / 2)
     }
 
@@ -183,12 +184,12 @@ impl<C: Copy> ReceiveMemory<C> {
         Loan { party, bytes, is_advance: false }
     }
 
-    /// Makes a loan as large as this, or gives one; `None`: the party may not be lent the difference, and
-    /// the loan is as it was.
+    /// Makes a loan of this size, or resizes one; `None`: the party may not have the difference, and the
+    /// loan is unchanged.
     pub fn resize(&mut self, loan: &mut Option<Loan>, party: PartyId, bytes: usize) -> Option<()> {
         let before = loan.as_ref().map_or(0, Loan::bytes);
         if bytes > before {
-            // Only what is new may be refused: by itself the rest would fit as the only loan there is.
+            // Only the difference may be refused: without it the rest would fit as the only loan.
             let more = self.lend(party, bytes - before, false)?;
             self.give_back(more);
         }
@@ -215,13 +216,14 @@ impl<C: Copy> ReceiveMemory<C> {
         waiting
     }
 
-    /// A connection waits no longer.
+    /// Ends a connection's wait.
     pub fn end_wait(&mut self, party: PartyId, waiting: Waiting) {
         self.account(party).waiting.remove(&waiting);
         self.take_turn(party, false);
     }
 
-    /// Gives a party of which connections wait a turn, if it has none, and takes it from one of which none does. `anew`: behind all others.
+    /// Gives a party with waiting connections a turn, if it has none, and takes it from one without.
+    /// `anew`: behind all others.
     fn take_turn(&mut self, party: PartyId, anew: bool) {
         self.orders += 1;
         let next = self.orders;
@@ -241,8 +243,8 @@ impl<C: Copy> ReceiveMemory<C> {
         self.has_freed = true;
     }
 
-    /// A connection that waited and can be lent what it waited for; it waits no longer. To be called until it gives none, with
-    /// [`Self::lend`] for each.
+    /// Returns a waiting connection that now can have its memory, and ends its wait. Call it until it
+    /// returns none, with [`Self::lend`] for each.
     pub fn next_served(&mut self) -> Option<C> {
         if !self.has_freed {
             return None;
@@ -265,7 +267,8 @@ impl<C: Copy> ReceiveMemory<C> {
     }
 }
 
-/// The memory of one transport. Guests and members have parts of their own, so that guests cannot take that of members.
+/// The memory of one transport. Guests and members have separate parts, so that guests cannot take that
+/// of members.
 pub struct Memories<C> {
     guests: ReceiveMemory<C>,
     members: ReceiveMemory<C>,

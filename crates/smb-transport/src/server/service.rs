@@ -37,20 +37,21 @@ pub enum Outgoing {
     Message { payload: Payload, invalidate: Option<u32> },
     /// Payload that goes into the client's memory before the next message.
     RemoteWrite { payload: Payload, descriptors: Descriptors },
-    /// A read of the client's memory. [`Service::take_remote_read`] gets the answer, which carries `token`.
+    /// A read of the client's memory. [`Service::take_remote_read`] gets the answer, with `token`.
     RemoteRead { token: u64, len_bytes: usize, descriptors: Descriptors },
 }
 
 /// The owner of the messages: an SMB server, or a test.
 ///
-/// It names each connection when it opens, and the connection ends with [`Self::connection_closed`]. Until then messages are handed to
-/// it only while [`Self::wants_messages`] says so. It is asked for messages to send only if [`Self::take_transmitters`] named the
-/// connection, or a connection that took no more has space again.
+/// It names each connection at its begin, and the connection ends with [`Self::connection_closed`].
+/// Until then it gets messages only while [`Self::wants_messages`] is true. It is polled for outgoing
+/// messages only for connections from [`Self::take_transmitters`], and for full connections that have
+/// space again.
 pub trait Service {
     /// The service's name for a connection.
     type Connection: Copy + Eq + Hash;
 
-    /// Begins a connection; `None`: it is refused.
+    /// Begins a connection; `None` refuses it.
     fn connection_opened(&mut self, origin: Origin, now: Monotonic) -> Option<Self::Connection>;
 
     /// Ends a connection, whichever end closed it.
@@ -74,7 +75,7 @@ pub trait Service {
     /// Names the connections that may have something to send since the last call.
     fn take_transmitters(&mut self, out: &mut Vec<Self::Connection>);
 
-    /// Names the connections that are to be closed once their messages are sent.
+    /// Names the connections to close once their messages are sent.
     fn take_closing(&mut self, out: &mut Vec<Self::Connection>);
 
     /// Gives the next message for a connection by TCP.
@@ -83,13 +84,12 @@ pub trait Service {
     /// Gives the next work for a connection by SMB Direct.
     fn poll_outgoing(&mut self, connection: Self::Connection) -> Option<Outgoing>;
 
-    /// Takes the number of bytes for a connection that could not be sent yet; says whether there were some
-    /// before.
+    /// Takes the number of unsent bytes of a connection. Returns whether there were some before.
     fn set_unsent(&mut self, connection: Self::Connection, bytes: usize) -> bool;
 
     /// Gives the length in bytes of the longest message that the connection may send now.
     fn message_bytes_max(&self, connection: Self::Connection) -> usize;
 
-    /// Gives the user who has logged on to the connection.
+    /// Returns the user logged on to the connection.
     fn user(&self, connection: Self::Connection) -> Option<&str>;
 }

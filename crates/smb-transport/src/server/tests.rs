@@ -289,7 +289,7 @@ fn messages_that_are_held_are_counted_by_either_transport_until_the_service_take
     bench.echo.is_busy = false;
     hear(&mut bench, &mut links, 1);
     bench.until(&mut links, |bench, _| kept(bench) == [0; 2]);
-    // One that ends takes what it held along.
+    // An ending connection drops its held messages.
     bench.echo.is_busy = true;
     links.iter_mut().for_each(|link| say(link, &long));
     bench.until(&mut links, |bench, _| kept(bench) == [400_000; 2]);

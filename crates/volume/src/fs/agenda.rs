@@ -1,4 +1,4 @@
-//! Work left for this turn of the file layer, and events for its caller.
+//! Work left for this poll of the file layer, and events for its caller.
 //!
 //! Every part may add to the agenda and none reads what others added: only [`super::FileSystem::poll`] and the pumps take from it.
 
@@ -21,7 +21,7 @@ pub struct Agenda {
     retry: bool,
     /// Reads, writes and jobs that wait here may run again.
     data_retry: bool,
-    /// Number of times that the caller was asked to repeat what missed.
+    /// Number of times that the caller was told to retry its misses.
     retries: u64,
     /// More to do in this poll.
     pub again: bool,
@@ -36,31 +36,31 @@ impl Agenda {
         self.data_retry = true;
     }
 
-    /// Says that there is more to do: the operation starts over, and finds less.
+    /// Reports more work: the operation starts over and finds less to do.
     pub fn go_on_later<T>(&mut self) -> Result<T, FsError> {
         self.wake();
         self.again = true;
         Err(FsError::Miss)
     }
 
-    /// Whether the caller should repeat what missed.
+    /// Whether the caller should retry its misses.
     pub fn wants_retry(&self) -> bool {
         self.retry
     }
 
-    /// Takes the wish that the caller runs again what missed.
+    /// Takes the request that the caller retry its misses.
     pub fn take_retry(&mut self) -> bool {
         let retry = std::mem::take(&mut self.retry);
         self.retries += u64::from(retry);
         retry
     }
 
-    /// Takes the wish that what waits here runs again.
+    /// Takes the request to retry operations waiting in the file layer.
     pub fn take_data_retry(&mut self) -> bool {
         std::mem::take(&mut self.data_retry)
     }
 
-    /// Returns how often the caller was asked to repeat what missed.
+    /// Returns how often the caller was told to retry its misses.
     pub fn retries(&self) -> u64 {
         self.retries
     }

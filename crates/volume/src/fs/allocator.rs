@@ -1,18 +1,18 @@
 //! Ownership of blocks: chunks by use, groups of blocks by bitmap, tree pages.
 //!
-//! A block that an extent comes to own is *reserved* in memory first, written, and *committed* with the
-//! transaction that publishes it. A block that an extent gave up is *freed* with a transaction. It can
-//! be reserved again once that transaction is durable, no read of the block is under way, and the block
-//! was made unwritten, if there is space enough meanwhile ([`super::background_trim`]). Only committed blocks
-//! are stored: a crash forgets reservations.
+//! A block for an extent is *reserved* in memory first, written, and *committed* with the transaction
+//! that publishes it. An extent's former block is *freed* with a transaction. It can be reserved again
+//! once that transaction is durable, no read of the block is under way, and the block is unwritten
+//! (skipped if space is short, [`super::background_trim`]). Only committed blocks are stored: a crash
+//! forgets reservations.
 //!
 //! Bitmaps of groups are read when they are first needed. Counts of free blocks are known for all groups from the start.
 //!
 //! **Invariant.** A block is committed once before it is freed, and freed once before it is committed
 //! again; counts and bitmaps agree. At opening, only a damaged journal or space map can break this, and
 //! the volume is refused. Later, a contradiction would give one block to two files: the allocator keeps
-//! the first one ([`Allocator::damage`]), and the volume fails with it before anything of it is stored.
-//! A group's counts are those of an empty group unless its chunk carries data.
+//! the first one ([`Allocator::damage`]), and the volume fails with it before storing any of it. A
+//! group's counts are those of an empty group unless its chunk carries data.
 
 use ::types::{Lba, Monotonic};
 use smallvec::SmallVec;
@@ -88,11 +88,11 @@ pub struct Allocator {
     /// Number of the next read of blocks, and those under way.
     next_read: u64,
     reading: BTreeSet<u64>,
-    /// The first contradiction that was found.
+    /// The first contradiction.
     damage: Option<FsError>,
     /// Blocks that can be reserved in chunks ready for data.
     ready_free: u64,
-    /// Chunks that nobody uses, and chunks not proven.
+    /// Unused chunks, and chunks not proven.
     free_chunk_count: u64,
     unproven_count: u64,
     changes: u64,
@@ -135,9 +135,8 @@ impl Allocator {
         Some(allocator)
     }
 
-    /// Takes over chunks that the virtual disk has beyond those that are known: nobody uses them. `None`,
-    /// with nothing changed, if there are more than can be numbered. Chunks beyond the end of a smaller
-    /// virtual disk stay known.
+    /// Adds the chunks by which the virtual disk has grown, as unused ones. `None`, with nothing changed,
+    /// if there are more than can be numbered. Chunks beyond the end of a smaller virtual disk stay known.
     pub fn grow(&mut self, blocks: u64) -> Option<()> {
         let chunk_count = u32::try_from(blocks / u64::from(self.chunk_blocks)).ok()?;
         let group_count = chunk_count.checked_mul(self.groups_per_chunk())?;
@@ -152,7 +151,7 @@ impl Allocator {
         Some(())
     }
 
-    /// Of no virtual disk: nothing can be taken from it.
+    /// Makes an allocator without any blocks.
     pub fn empty() -> Self {
         Self {
             chunk_blocks: 1,
@@ -299,10 +298,10 @@ impl Allocator {
         self.groups.get(group as usize).is_none_or(Group::is_loaded)
     }
 
-    /// Gives a group its stored bitmap (`None`: nothing in it was ever committed).
+    /// Gives a group its stored bitmap (`None`: no block of it was ever committed).
     ///
     /// # Errors
-    /// `Corrupt` if what was committed since contradicts it, or the count of free blocks does: the group is not loaded.
+    /// `Corrupt` if commits since then or the count of free blocks contradict it: the group is not loaded.
     pub fn load(&mut self, group: u32, stored: Option<Bitmap>) -> Result<(), FsError> {
         if self.is_loaded(group) {
             return Ok(());
@@ -324,7 +323,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// Takes up to `want` blocks that nobody owns, at `goal` if that is free.
+    /// Takes up to `want` free blocks, at `goal` if that is free.
     pub fn reserve(&mut self, goal: Option<Lba>, want: u32) -> Result<BlockRun, Refusal> {
         if let Some(goal) = goal {
             let group = self.group_of(goal);
@@ -366,7 +365,7 @@ impl Allocator {
         run
     }
 
-    /// Gives back what was reserved and not committed.
+    /// Returns reserved blocks that were not committed.
     pub fn unreserve(&mut self, run: BlockRun) {
         self.release(run);
     }
@@ -410,7 +409,8 @@ impl Allocator {
         self.chunk_use(group / self.groups_per_chunk()) == Some(ChunkUse::Data)
     }
 
-    /// A transaction publishes reserved blocks and gives up others: [`Allocator::hold`] has to follow with its ticket.
+    /// Publishes a transaction's reserved blocks and frees others: [`Allocator::hold`] has to follow with
+    /// its ticket.
     pub fn commit(&mut self, allocated: &[BlockRun], freed: &[BlockRun]) {
         for run in allocated {
             self.commit_change(*run, true);
@@ -420,21 +420,21 @@ impl Allocator {
         }
     }
 
-    /// Keeps blocks that a transaction with this ticket gave up from being reused before it is durable and the reads that are under way
-    /// are done.
+    /// Keeps blocks freed by a transaction with this ticket from reuse until it is durable and the reads
+    /// under way have ended.
     pub fn hold(&mut self, freed: Vec<BlockRun>, ticket: u64) {
         if !freed.is_empty() {
             self.pending.push_back(PendingFree { ticket, reads: self.next_read, runs: freed });
         }
     }
 
-    /// As [`Allocator::commit`], of a change that replay of the journal finds.
+    /// As [`Allocator::commit`], for a change found by replay of the journal.
     ///
-    /// Nothing is counted in a chunk that does not carry data, as the checkpoint left it: blocks freed
-    /// there belong to the chunk's former use, which the checkpoint has accounted for.
+    /// Counts nothing in a chunk that does not carry data, as the checkpoint left it: blocks freed there
+    /// belong to the chunk's former use, which the checkpoint has accounted for.
     ///
     /// # Errors
-    /// `Corrupt` if the change contradicts what is known.
+    /// `Corrupt` if the change contradicts the present state.
     pub fn replay(&mut self, run: BlockRun, allocated: bool) -> Result<(), FsError> {
         self.commit_change(run, allocated);
         if self.damage.is_none() && self.carries_data(self.group_of(run.lba)) {
@@ -446,8 +446,8 @@ impl Allocator {
         self.damage.clone().map_or(Ok(()), Err)
     }
 
-    /// Releases freed blocks of durable transactions that no read under way may still touch: they are
-    /// prepared, or reusable at once. Returns whether any are reusable.
+    /// Releases freed blocks of durable transactions that no read under way may still touch, to be
+    /// discarded or for immediate reuse. Returns whether any are reusable.
     pub fn release_pending(&mut self, durable: u64, prepares: bool, now: Monotonic) -> bool {
         let oldest_read = self.reading.first().copied().unwrap_or(u64::MAX);
         let mut any = false;
@@ -480,7 +480,7 @@ impl Allocator {
         self.release(run);
     }
 
-    /// Makes freed blocks reusable that wait to be discarded. Whether there were any.
+    /// Makes freed blocks reusable before their discard. Returns whether there were any.
     pub fn hurry_preparing(&mut self) -> bool {
         let waiting = self.preparing.take_waiting();
         waiting.iter().for_each(|run| self.release(*run));
@@ -497,13 +497,13 @@ impl Allocator {
         self.ready_free
     }
 
-    /// The first chunk that nobody uses.
+    /// Returns the first unused chunk.
     pub fn free_chunk(&self) -> Option<u32> {
         let is_free = |chunk: &Chunk| chunk.chunk_use == ChunkUse::Free && chunk.state == ChunkState::Ready;
         self.chunks.iter().position(is_free).map(|at| at as u32)
     }
 
-    /// Number of chunks that nobody uses, or that are about to be so.
+    /// Number of chunks that are unused, or about to be.
     pub fn free_chunks(&self) -> u64 {
         self.free_chunk_count
     }
@@ -604,9 +604,9 @@ impl Allocator {
         12 + u64::from(self.chunk_count()) * data + self.pages.chunk_count() * meta
     }
 
-    /// The space map as a checkpoint stores it: data as it was recorded, pages as they are, without those in `old`. Format version 2
-    /// (32 bits), blocks of a chunk (32), number of chunks (32); for each chunk its use (8 bits), then for data the free blocks of each
-    /// group (32 bits each), for metadata the bitmap of its pages.
+    /// Encodes the space map for a checkpoint: recorded data, present pages without those in `old`. Format
+    /// version 2 (32 bits), blocks of a chunk (32), number of chunks (32); for each chunk its use (8 bits),
+    /// then for data the free blocks of each group (32 bits each), for metadata the bitmap of its pages.
     pub fn encode_space_map(&self, records: &[ChunkRecord], old: &[(Lba, u32)]) -> Vec<u8> {
         let pages = self.pages.used_without(old);
         let mut out = Vec::new();

@@ -1,11 +1,10 @@
-//! Freed blocks that are made unwritten before they are given away again.
+//! Discards freed blocks in the background, before they are allocated again.
 //!
-//! A disk writes data in place, beside the record that publishes them, only to blocks whose checksums
-//! say that they hold nothing. Other blocks need a record first that they do, for which the writer
-//! would wait. So freed blocks are discarded when nobody waits: by then the transaction that freed them
-//! is durable, and no read of them is under way. They can be reserved once the discard is done, or was
-//! refused: the disk then does it with the write. Nothing of this is stored: after a crash the next
-//! writer pays for that one step.
+//! A disk writes data in place, beside the record that publishes them, only to unwritten blocks: those
+//! whose checksums say so. Other blocks need a record of that first, and the writer would wait for it.
+//! So freed blocks are discarded when nobody waits: when the transaction that freed them is durable and
+//! no read of them is under way. They can be reserved once the discard is done or refused (the disk
+//! then does it with the write). None of this is stored: after a crash the next writer pays for it.
 //!
 //! Blocks gather for a short time, so that many share a request and a batch of each disk's journal.
 
@@ -15,16 +14,16 @@ use ::types::{Lba, Monotonic};
 
 use super::meta::BlockRun;
 
-/// Blocks on their way at most, 64 MiB: blocks freed beyond can be reserved at once.
+/// Limit of blocks being discarded, 64 MiB: blocks freed beyond it can be reserved immediately.
 const BLOCKS_MAX: u64 = 16_384;
 
-/// Number of blocks at which a discard begins at once: 4 MiB.
+/// Number of blocks that starts a discard immediately: 4 MiB.
 const BLOCKS_GOAL: u64 = 1024;
 
-/// Shorter runs, below 32 KiB, are left as they are: writes there go through the disks' journals.
+/// Shorter runs, below 32 KiB, are not discarded: writes there go through the disks' journals.
 const RUN_BLOCKS_MIN: u32 = 8;
 
-/// How long blocks wait for others.
+/// Time for which blocks gather.
 const DELAY: Duration = Duration::from_millis(20);
 
 /// Freed blocks that cannot be reserved yet.
@@ -50,12 +49,12 @@ impl BackgroundTrim {
         self.blocks == 0
     }
 
-    /// All of them.
+    /// Returns all runs, waiting or being discarded.
     pub fn runs(&self) -> impl Iterator<Item = &BlockRun> {
         self.waiting.iter().chain(&self.under_way)
     }
 
-    /// Takes a run. Answers whether there is space for it.
+    /// Takes a run. Returns whether there is space for it.
     pub fn add(&mut self, run: BlockRun, now: Monotonic) -> bool {
         if self.blocks + u64::from(run.blocks) > BLOCKS_MAX {
             return false;
@@ -71,8 +70,8 @@ impl BackgroundTrim {
         self.since.map(|since| since.after(DELAY))
     }
 
-    /// Takes out what waits, if it is time: runs to discard, for which [`Self::ended`] has to follow, of at most `blocks_max`; and runs that can be
-    /// reserved as they are.
+    /// Takes out waiting runs whose time has come: runs to discard, of at most `blocks_max`, for which
+    /// [`Self::ended`] has to follow; and runs that can be reserved as they are.
     pub fn take_due(&mut self, now: Monotonic, blocks_max: u32) -> (Vec<BlockRun>, Vec<BlockRun>) {
         let waiting: u64 = self.waiting.iter().map(|run| u64::from(run.blocks)).sum();
         if waiting < BLOCKS_GOAL && self.timeout().is_none_or(|at| now < at) {

@@ -1,4 +1,4 @@
-//! Everything below the contents of files: the virtual disk, metadata, space, checkpoints.
+//! The layer below the contents of files: the virtual disk, metadata, space, checkpoints.
 //!
 //! The parts here know nothing of streams, reads or write-back. Numbers of data in memory come from
 //! outside ([`Unstored`]).
@@ -23,13 +23,13 @@ use super::times::Times;
 use super::types::{Config, FsError};
 use crate::planted::Planted;
 
-/// How far the volume is on its way into use.
+/// Progress of the volume into use.
 pub enum State {
     /// Reading, or writing the first superblocks.
     Opening(Box<FsOpening>),
-    /// The first transaction of a new volume is on its way.
+    /// The first transaction of a new volume is being written.
     Formatting,
-    /// The journal is replayed; facts about the volume are looked up.
+    /// The journal is replayed; the opening reads facts about the volume.
     Finishing,
     Open,
     Failed(FsError),
@@ -40,15 +40,15 @@ pub enum State {
 pub struct Unstored {
     /// Blocks that are dirty or being written.
     pub blocks: u64,
-    /// Blocks that may come to need new places: dirty ones, and those of jobs without places.
+    /// Blocks that may need new places: dirty ones, and those of jobs without places.
     pub placeless_blocks: u64,
 }
 
 /// Foundation of files' contents.
 ///
 /// Nothing changes before the state is `Open`, and nothing is recorded once it is `Failed`. Space is
-/// promised before it is used: changes that grow are taken only while any checkpoint finds its pages,
-/// and data is taken only into blocks that are free and not promised.
+/// promised before its use: changes that grow are accepted only while any checkpoint finds its pages,
+/// and data is accepted only into blocks that are free and not promised.
 pub struct Base {
     pub requests: Requests,
     pub config: Config,
@@ -81,7 +81,7 @@ impl Base {
         }
     }
 
-    /// Takes over what an opening or formatting found or made.
+    /// Takes the result of an opening or of formatting.
     pub fn start(&mut self, opened: Opened) {
         self.checkpointer.start(opened.superblock, opened.space_map_pages, &opened.allocator);
         self.meta.allocator = opened.allocator;
@@ -107,7 +107,7 @@ impl Base {
         }
     }
 
-    /// Whether changes are taken: not while the journal is full and waits for the checkpoint.
+    /// Checks that changes are accepted: not while the journal is full and waits for the checkpoint.
     pub fn ready_to_change(&self) -> Result<(), FsError> {
         self.ready()?;
         if let Some((damage, _)) = self.checkpointer.read_only() {
@@ -122,8 +122,8 @@ impl Base {
         }
     }
 
-    /// Whether changes that need more space are taken. Space for the checkpoint is kept free, so that
-    /// removing works when growing does not.
+    /// Checks that changes that need more space are accepted. Space for the checkpoint is kept free, so
+    /// that removing works when growing does not.
     pub fn ready_to_grow(&mut self, unstored: Unstored) -> Result<(), FsError> {
         self.ready_to_change()?;
         if self.checkpointer.has_page_reserve(self.room(), unstored.blocks)
@@ -139,8 +139,8 @@ impl Base {
         Err(FsError::Miss)
     }
 
-    /// Whether changes that need more space are refused for lack of pages for metadata, even if there is
-    /// space for data: no chunk can be brought into use for them now.
+    /// Whether lack of pages for metadata refuses growing changes, even if there is space for data: no
+    /// chunk can be brought into use for metadata now.
     pub fn lacks_metadata_room(&self, unstored: Unstored) -> bool {
         let is_open = matches!(self.state, State::Open);
         let may_come =
@@ -170,7 +170,7 @@ impl Base {
         }
     }
 
-    /// Blocks that nobody may come to need yet.
+    /// Free blocks that are not promised.
     pub fn unpromised_blocks(&self, unstored: Unstored) -> u64 {
         unpromised(&self.meta.allocator, unstored.placeless_blocks)
     }
@@ -180,12 +180,12 @@ impl Base {
         self.unpromised_blocks(unstored) + self.free_chunk_blocks().min(self.requests.size().available.0)
     }
 
-    /// Blocks of chunks that nobody uses.
+    /// Blocks of unused chunks.
     pub fn free_chunk_blocks(&self) -> u64 {
         self.meta.allocator.free_chunks() * u64::from(self.meta.allocator.chunk_blocks())
     }
 
-    /// Whether a chunk with room for data may come; then it is asked for.
+    /// Whether a chunk with space for data may come; if so, requests it.
     pub fn data_chunk_may_come(&mut self, unstored: Unstored) -> bool {
         let demand = self.demand(unstored);
         let may_come = self.chunks.data_room_may_come(&self.meta.allocator, &self.requests, demand);
@@ -196,10 +196,11 @@ impl Base {
         may_come
     }
 
-    /// Takes at most `want` blocks that nobody owns, near `goal`.
+    /// Takes at most `want` free blocks, near `goal`.
     ///
     /// # Errors
-    /// `Miss` while a bitmap or a chunk is on its way, `NoSpace` if no chunk may come, `Unavailable` if it may not for lack of copies.
+    /// `Miss` while a bitmap or a chunk is being loaded, `NoSpace` if no chunk may come, `Unavailable` if
+    /// it may not for lack of copies.
     pub fn reserve(&mut self, goal: Option<Lba>, want: u32, unstored: Unstored) -> Result<BlockRun, FsError> {
         loop {
             match self.meta.allocator.reserve(goal, want) {
@@ -250,8 +251,8 @@ impl Base {
         self.record(txn);
     }
 
-    /// Makes freed blocks reusable that nothing stored or under way uses any more. If there is space enough
-    /// without them, they are discarded first.
+    /// Makes freed blocks reusable once no stored data and no request uses them. If there is enough space
+    /// without them, discards them first.
     pub fn release_freed(&mut self, unstored: Unstored) {
         let early = Planted::AllocatorReuseEarly.is_planted();
         let durable = if early { u64::MAX } else { self.meta.journal.log.durable_ticket() };
@@ -267,7 +268,8 @@ impl Base {
         }
     }
 
-    /// Whether freed blocks are going to be reusable that are not yet. Those that wait to be discarded are so at once.
+    /// Whether freed blocks will become reusable that are not yet. Those that wait for a discard become so
+    /// immediately.
     pub fn freed_blocks_may_come(&mut self) -> bool {
         if self.meta.allocator.hurry_preparing() {
             self.freed_blocks();
@@ -318,7 +320,7 @@ impl Base {
         self.requests.submit(Purpose::Page { pointer, copy }, read);
     }
 
-    /// Takes a page of the tree that was asked for, or looks for it on another copy.
+    /// Takes a requested page of the tree, or reads it from another copy.
     pub fn handle_page(&mut self, pointer: Pointer, copy: Option<u8>, answer: Answer) {
         let volume = self.checkpointer.superblock.map_or([0; 16], |superblock| superblock.volume);
         let lba = pointer.lba;
@@ -329,14 +331,14 @@ impl Base {
                     self.agenda.wake();
                     return;
                 }
-                // The write of the page that is meant was lost.
+                // The expected page's write was lost.
                 Some(_) => FsError::Corrupt { what: "tree page older than what points to it", lba },
                 None => FsError::Corrupt { what: "tree page", lba },
             },
             Err(FsError::Invalid(_)) => FsError::Corrupt { what: "tree page", lba },
             Err(error) => error,
         };
-        // A copy that is intact by itself need not be the page that is meant; another one may be.
+        // An intact copy need not be the expected page; another copy may be.
         match (&error, next_copy(copy)) {
             (FsError::Corrupt { .. }, Some(next)) => self.read_page(pointer, Some(next)),
             _ => {

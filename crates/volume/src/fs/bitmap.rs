@@ -13,7 +13,7 @@ impl Bitmap {
         Self { words: vec![0; len.div_ceil(64) as usize].into(), len }
     }
 
-    /// From its bytes, little-endian; `None` if there are not exactly as many as needed.
+    /// Decodes the bytes, little-endian; `None` if their number is wrong.
     pub fn from_bytes(bytes: &[u8], len: u32) -> Option<Self> {
         let (words, rest) = bytes.as_chunks::<8>();
         let fits = rest.is_empty() && words.len() == len.div_ceil(64) as usize;

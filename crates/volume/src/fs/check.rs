@@ -1,10 +1,10 @@
 //! Read-only check of a volume in use: every key against those it belongs with, extents against the allocation.
 //!
-//! Works in bounded steps between other operations. All that concerns one file is checked within one
-//! step, so changes between steps are not mistaken for damage. Allocation is compared at the end if no
-//! blocks changed hands meanwhile; otherwise the report says that it was not. The same holds for
-//! references of shared blocks: if there are too many to be counted at once, further passes over the
-//! extents count those of later addresses.
+//! Works in bounded steps between other operations. Everything of one file is checked within one step,
+//! so changes between steps are not mistaken for damage. The check compares the allocation at the end
+//! if no blocks were allocated or freed meanwhile; otherwise the report says that it did not. The same
+//! holds for references of shared blocks: if there are too many to count at once, further passes over
+//! the extents count those of later addresses.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -73,7 +73,7 @@ pub struct Check {
     shared_max: usize,
     /// Changes of references when this pass over the extents began.
     shared_changes: u64,
-    /// A further pass, which checks nothing but references.
+    /// A further pass, for references only.
     is_further: bool,
     /// All references are counted and compared.
     is_counted: bool,
@@ -124,7 +124,7 @@ impl Check {
         self.shared_max = blocks;
     }
 
-    /// Examines up to `keys_max` keys, fewer if they stand for much; whether the check is finished.
+    /// Examines up to `keys_max` keys, fewer if they are expensive. Returns whether the check is finished.
     ///
     /// # Errors
     /// `Miss`: call again after the next [`super::FsEvent::Retry`].
@@ -192,7 +192,7 @@ impl Check {
         hold
     }
 
-    /// Examines a key for the sake of references alone, and goes on to the next one of that kind.
+    /// Examines a key for references only, and continues with the next one of that kind.
     fn look_again(&mut self, fs: &FileSystem, found: &[u8], value: &Value) -> Result<(), FsError> {
         self.next = Key::from_slice(found);
         self.next.push(0);
@@ -210,7 +210,8 @@ impl Check {
         Ok(())
     }
 
-    /// Counts an extent as a reference to each of its blocks, those that this pass counts. If there are too many, the last are left to the next.
+    /// Counts an extent as a reference to each of its blocks in this pass. If there are too many, leaves
+    /// the last to the next pass.
     fn count_references(&mut self, extent: &ExtentRecord) {
         self.work += u64::from(extent.blocks);
         let end = (extent.lba.0 + u64::from(extent.blocks)).min(self.shared_to);

@@ -1,5 +1,5 @@
-//! The background checkpoint: changes since the last one are merged into a new tree, and the journal
-//! begins anew.
+//! The background checkpoint: merges changes since the last one into a new tree and restarts the
+//! journal.
 //!
 //! # How it works
 //!
@@ -31,15 +31,17 @@
 //!
 //! # Failures
 //!
-//! - *No free page.* A further chunk is asked for, or places are discarded first, and the merge continues from there. So that this ends,
-//!   changes that grow are refused while fewer pages are free than the largest checkpoint needs ([`Checkpointer::has_page_reserve`]).
-//! - *A page of the old tree cannot be read* for lack of copies or space: it is tried again after [`PAUSE`].
-//! - *A page of the old tree is damaged on all copies.* The journal keeps all that was to be merged,
-//!   and everything that is not below that page can be read. Nothing is changed until the page can be
-//!   read again, perhaps from a disk that came back ([`Checkpointer::read_only`]): the next try comes
+//! - *No free page.* The checkpoint requests a chunk or discards places, and the merge continues from
+//!   there. So that this ends, changes that grow are refused while fewer pages are free than the
+//!   largest checkpoint needs ([`Checkpointer::has_page_reserve`]).
+//! - *A page of the old tree cannot be read* for lack of copies or space: the checkpoint reads it again
+//!   after [`PAUSE`].
+//! - *A page of the old tree is damaged on all copies.* The journal keeps all unmerged changes, and
+//!   everything outside that page's subtree can be read. The volume is read-only until the page can be
+//!   read again, perhaps from a disk that returned ([`Checkpointer::read_only`]): the next try follows
 //!   after [`DAMAGE_PAUSE`].
-//! - *A write or discard fails.* [`Requests`] tries again what fails for lack of copies or space. All else fails the volume: what was not
-//!   durable may be lost, what is stored is whole.
+//! - *A write or discard fails.* [`Requests`] retries after a lack of copies or space. All else fails
+//!   the volume: changes that were not durable may be lost, stored ones are whole.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -69,10 +71,10 @@ const JOURNAL_FILL: u64 = 64;
 /// Number of changed keys that begins a checkpoint at any fill of the journal.
 const CHANGES_MAX: usize = 150_000;
 
-/// Merge steps in one poll: bounds how long others wait.
+/// Limit of merge steps in one poll: bounds others' wait.
 const STEPS_AT_ONCE: usize = 8;
 
-/// Bitmaps of groups that are brought into memory in one go.
+/// Bitmaps of groups loaded in one go.
 const GROUPS_AT_ONCE: usize = 16;
 
 /// Pages in one write.
@@ -81,16 +83,18 @@ const PAGES_AT_ONCE: usize = 64;
 /// Writes of pages under way.
 const WRITES_MAX: usize = 8;
 
-/// Discards of pages under way at once.
+/// Limit of concurrent discards of pages.
 const DISCARDS_MAX: usize = 8;
 
-/// Pages that are kept ready to be taken, beside a quarter of those in use: a checkpoint of scattered changes seldom waits.
+/// Number of pages kept ready, beside a quarter of those in use: a checkpoint of scattered changes
+/// seldom waits.
 const READY_PAGES: u64 = 128;
 
 /// A checkpoint that cannot read a page for lack of copies or space tries again after this time.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A checkpoint that needs a damaged page tries again after this time: an intact copy may have come back with its disk.
+/// Time between tries of a checkpoint that needs a damaged page: an intact copy may have returned with
+/// its disk.
 const DAMAGE_PAUSE: Duration = Duration::from_secs(10);
 
 /// A checkpoint that cannot read a page.
@@ -101,7 +105,7 @@ struct Pause {
     until: Monotonic,
 }
 
-/// Pages that are left when all else is counted.
+/// Number of pages in reserve beyond those counted.
 const SPARE_PAGES: u64 = 32;
 
 /// Dirty blocks that a page has space for the extents of, at least.
@@ -131,7 +135,7 @@ struct Checkpoint {
     old: Vec<(Lba, u32)>,
     /// The pages of the old space map are among them.
     map_left: bool,
-    /// Places of the new space map's pieces.
+    /// Pages of the new space map.
     map_pages: Vec<Lba>,
 }
 
@@ -152,9 +156,9 @@ pub struct Checkpointer {
     waits: bool,
     /// Pages of the tree and the space map that the superblock points to.
     published_pages: u64,
-    /// Places of the pieces of the stored space map.
+    /// Pages of the stored space map.
     space_map_pages: Vec<Lba>,
-    /// Pages that the tree has left while somebody read them.
+    /// Pages that the tree has left while a read of them was under way.
     pages_in_doubt: Vec<Lba>,
     /// Discards of pages under way.
     discards: usize,
@@ -180,14 +184,14 @@ pub struct Neighbours<'a> {
 }
 
 impl Checkpointer {
-    /// Takes over what an opening found.
+    /// Takes the state that an opening found.
     pub fn start(&mut self, superblock: Superblock, space_map_pages: Vec<Lba>, allocator: &Allocator) {
         self.superblock = Some(superblock);
         self.space_map_pages = space_map_pages;
         self.published_pages = allocator.pages.used_count();
     }
 
-    /// Whether the merge wants to continue at once.
+    /// Whether the merge can continue immediately.
     pub fn is_busy(&self) -> bool {
         self.checkpoint.as_ref().is_some_and(|checkpoint| {
             matches!(checkpoint.phase, Phase::Merging(_)) && checkpoint.writes < WRITES_MAX && !self.waits
@@ -204,8 +208,8 @@ impl Checkpointer {
         self.pause.as_ref().map(|pause| (&pause.error, pause.since))
     }
 
-    /// Why nothing is changed any more, and since when: the checkpoint needs a page that is damaged on all copies. It is tried again,
-    /// and the volume continues by itself when the page can be read.
+    /// Returns the error that makes the volume read-only, and since when: the checkpoint needs a page that
+    /// is damaged on all copies. The checkpoint retries, and the volume recovers when the page can be read.
     pub fn read_only(&self) -> Option<(FsError, Monotonic)> {
         match self.trouble()? {
             (&FsError::Corrupt { what, lba }, since) => Some((FsError::ReadOnly { what, lba }, since)),
@@ -221,9 +225,9 @@ impl Checkpointer {
         self.pause = is_read_only.then_some(pause);
     }
 
-    /// Most pages that a checkpoint writes that begins when the journal is as full as it gets: all of the
-    /// tree, most pages nine tenths full; the journal's content in pages that are half full; the extents of
-    /// blocks that are not stored and so not in the journal yet; the space map.
+    /// Returns the most pages that a checkpoint of a full journal writes: all of the tree, most pages nine
+    /// tenths full; the journal's content in half-full pages; the extents of unstored blocks, which are not
+    /// in the journal yet; the space map.
     ///
     /// Later changes may be removals only: the checkpoint of the present journal leaves a larger tree, and
     /// the next one, of nothing but removals, may write all of that again. So the journal's content counts
@@ -261,7 +265,7 @@ impl Checkpointer {
         is_new
     }
 
-    /// Whether a durable superblock says so.
+    /// Whether a durable superblock has these features.
     pub fn has_features(&self, features: Features) -> bool {
         self.superblock.is_some_and(|superblock| superblock.features.contains(features))
     }
@@ -343,7 +347,7 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// Carries on as far as the phase goes; whether the checkpoint is done.
+    /// Continues as far as the phase allows. Returns whether the checkpoint is done.
     fn carry_on(&mut self, checkpoint: &mut Checkpoint, by: &mut Neighbours<'_>) -> Result<bool, FsError> {
         let all_written = checkpoint.writes == 0;
         match &mut checkpoint.phase {
@@ -372,7 +376,7 @@ impl Checkpointer {
         Ok(false)
     }
 
-    /// Takes merge steps while there are some left in this poll, and hands the pages made to writes.
+    /// Takes the merge steps left in this poll, and writes the pages made.
     fn merge(&mut self, checkpoint: &mut Checkpoint, by: &mut Neighbours<'_>) -> Result<(), FsError> {
         let Phase::Merging(merge) = &mut checkpoint.phase else { return Ok(()) };
         let mut root = None;
@@ -411,7 +415,8 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// Writes the space map as it is when this checkpoint is published; the superblock that will point to it.
+    /// Writes the space map as of this checkpoint's publication. Returns the superblock that will point to
+    /// it.
     fn write_space_map(
         &mut self,
         checkpoint: &mut Checkpoint,
@@ -423,7 +428,7 @@ impl Checkpointer {
             checkpoint.map_left = true;
             checkpoint.old.extend(self.space_map_pages.iter().map(|lba| (*lba, 1)));
         }
-        // Which pages are in use does not change how long it is.
+        // Its length does not depend on which pages are in use.
         let len_bytes = by.meta.allocator.encode_space_map(&checkpoint.chunks, &checkpoint.old).len();
         let count = len_bytes.div_ceil(SPACE_MAP_PIECE_BYTES);
         if by.meta.allocator.pages.ready_count() < count as u64 {
@@ -459,7 +464,7 @@ impl Checkpointer {
         let pages: Vec<Lba> = checkpoint.old.iter().map(|(lba, _)| *lba).collect();
         let loading = store.tree.replace_root(superblock.root, &pages);
         for (lba, count) in std::mem::take(&mut checkpoint.old) {
-            // A page that somebody still reads is not given to another purpose before the next checkpoint.
+            // A page with a read under way is not reused before the next checkpoint.
             if loading.contains(&lba) {
                 self.pages_in_doubt.push(lba);
             } else {
@@ -487,7 +492,7 @@ impl Checkpointer {
         by.agenda.again |= !self.waits;
     }
 
-    /// Empties places of pages until enough can be taken.
+    /// Discards places of pages until enough can be taken.
     pub fn pump_discards(&mut self, allocator: &mut Allocator, requests: &mut Requests) {
         let pages = &mut allocator.pages;
         let goal = (pages.used_count() / 4 + READY_PAGES).max(self.wanted_pages);
@@ -556,10 +561,10 @@ impl Checkpoint {
     }
 }
 
-/// Brings the bitmaps of groups that changed into memory, some at a time: they stay there.
+/// Loads the bitmaps of changed groups, some at a time: they stay in memory.
 ///
 /// # Errors
-/// `Miss` until all are there: those that are missing are asked for together. Damage of one of them.
+/// `Miss` until all are loaded: missing ones are requested together. Damage of one of them.
 fn load_dirty_groups(by: &mut Neighbours<'_>) -> Result<(), FsError> {
     let groups = by.meta.allocator.dirty_unloaded(GROUPS_AT_ONCE);
     let mut missed = false;

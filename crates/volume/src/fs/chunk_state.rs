@@ -2,16 +2,16 @@
 
 use super::meta::ChunkUse;
 
-/// How far a chunk is on its way into or out of use.
+/// Progress of a chunk into or out of use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChunkState {
-    /// As its use says; nothing under way.
+    /// In the state that its use says; nothing under way.
     Ready,
     /// Use recorded, but the virtual disk has not yet proven that it has space for the chunk.
     Unproven,
     /// Being brought into use or out of use.
     Changing,
-    /// Nothing is in it, and its space is being given back to the virtual disk: then nobody uses it.
+    /// Empty, and its space is being returned to the virtual disk: nobody uses it meanwhile.
     Leaving,
 }
 
@@ -22,7 +22,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Whether nobody uses it, or soon nobody will.
+    /// Whether it is unused, or soon will be.
     pub fn is_nobodys(&self) -> bool {
         self.chunk_use == ChunkUse::Free || self.state == ChunkState::Leaving
     }

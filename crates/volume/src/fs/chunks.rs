@@ -1,14 +1,14 @@
 //! Chunks brought into use and out of use.
 //!
-//! A chunk's use is recorded durably before its first write, so that an opening knows what lies there; then a first write proves that
-//! the virtual disk gives it space. Only blocks of proven chunks are promised to data in memory, so that a full pool is felt before a
-//! write is acknowledged.
+//! A chunk's use is recorded durably before its first write, so that an opening knows what lies there.
+//! A first write then proves that the virtual disk has space for it. Only blocks of proven chunks are
+//! promised to data in memory, so that a full pool shows before a write is acknowledged.
 //!
-//! The other way round: an empty chunk gives its space back to the virtual disk, so that other volumes
-//! can have it, unless this volume is short of space itself. The chunk is discarded first and its new
-//! use recorded then: a crash in between leaves an empty chunk, which the next opening finds and gives
-//! back. A chunk's emptiness is a state, not an event: while there may be one, some chunks are searched
-//! in each turn, until none is found.
+//! In the other direction, an empty chunk's space is returned to the virtual disk for other volumes,
+//! unless this volume is short of space itself. The chunk is discarded first and its new use recorded
+//! then: a crash in between leaves an empty chunk, which the next opening finds and returns. A chunk's
+//! emptiness is a state, not an event: while there may be one, each poll searches some chunks, until it
+//! finds none.
 
 use std::time::Duration;
 
@@ -24,14 +24,14 @@ use super::opening::zero_block;
 use super::types::FsError;
 use crate::planted::Planted;
 
-/// A pool that was full is asked again after this time.
+/// Time after which a full pool is tried again.
 const FULL_DELAY: Duration = Duration::from_secs(2);
 
-/// Chunks that give their space back at once.
+/// Limit of chunks being returned.
 const LEAVING_MAX: u32 = 16;
 
-/// Time for which no chunk is given back after one was brought into use for data: more may be wanted
-/// for the same write.
+/// Time for which no chunk is returned after one was brought into use for data: the same write may need
+/// more.
 const HOLD: Duration = Duration::from_secs(2);
 
 /// Chunks searched for empty ones in one turn.
@@ -40,7 +40,7 @@ const LOOKED_AT_ONCE: u32 = 4096;
 /// Space that data in memory and metadata will need.
 #[derive(Debug, Clone, Copy)]
 pub struct Demand {
-    /// Blocks that data in memory may come to need.
+    /// Blocks that data in memory may need.
     pub promised_blocks: u64,
     /// Pages that the volume needs, used ones included: with fewer a further chunk for metadata is wanted soon.
     pub pages: u64,
@@ -51,7 +51,7 @@ impl Demand {
         allocator.pages.total_count() < self.pages
     }
 
-    /// Whether one chunk of a use can be missed: more stay than are brought into use at once.
+    /// Whether one chunk of a use is dispensable: more stay than are brought into use in one go.
     fn can_miss(&self, chunk_use: ChunkUse, allocator: &Allocator) -> bool {
         let (chunk_blocks, pages) =
             (u64::from(allocator.chunk_blocks()), u64::from(allocator.pages.per_chunk()));
@@ -63,8 +63,8 @@ impl Demand {
     }
 }
 
-/// Free blocks that nobody may come to need yet. More may be promised than are free: some dirty blocks
-/// need no new place.
+/// Free blocks that are not promised. More may be promised than are free: some dirty blocks need no new
+/// place.
 pub fn unpromised(allocator: &Allocator, promised_blocks: u64) -> u64 {
     allocator.ready_free().saturating_sub(promised_blocks)
 }
@@ -76,11 +76,12 @@ struct Change {
     ticket: u64,
 }
 
-/// Chunks on their way into and out of use.
+/// Chunks being brought into and out of use.
 ///
-/// A chunk in state `Changing` is either in `waiting`, or a request of purpose `Release` or `Probe` is under way for it; no chunk is both.
-/// `data` and `meta` count those on their way into use, so that at most one of a kind is brought at a time. For each chunk in state `Leaving`,
-/// and for no other, a request of purpose `GiveBack` is under way: `leaving` counts them.
+/// A chunk in state `Changing` is either in `waiting`, or a request of purpose `Release` or `Probe` is
+/// under way for it; no chunk is both. `data` and `meta` count those coming into use, so that at most
+/// one of a kind is brought at a time. For each chunk in state `Leaving`, and for no other, a request
+/// of purpose `GiveBack` is under way: `leaving` counts them.
 #[derive(Debug, Default)]
 pub struct Chunks {
     waiting: Vec<Change>,
@@ -102,31 +103,31 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    /// When a pool that was full is to be asked again, or chunks may be given back again.
+    /// Returns when to try a full pool again, or when chunks may be returned again.
     pub fn timeout(&self) -> Option<Monotonic> {
         let full_at = self.full_at.filter(|_| self.need_data || self.need_meta);
         let full = full_at.map(|at| at.after(FULL_DELAY)).into_iter();
         full.chain(self.brought_at.map(|at| at.after(HOLD))).min()
     }
 
-    /// Returns why there is no further chunk, when none may come.
+    /// Returns the error if no further chunk may come.
     pub fn why_none(&self) -> FsError {
         if self.full_at.is_some() && self.lacked_copies { FsError::Unavailable } else { FsError::NoSpace }
     }
 
-    /// Whether more space for data is on its way, or could be.
+    /// Whether more space for data is coming, or could be.
     pub fn data_room_may_come(&self, allocator: &Allocator, requests: &Requests, demand: Demand) -> bool {
         self.data > 0 || self.can_have_data_chunk(allocator, requests, demand)
     }
 
     /// Whether a further chunk could be brought into use for data.
     fn can_have_data_chunk(&self, allocator: &Allocator, requests: &Requests, demand: Demand) -> bool {
-        // One is kept back for checkpoints.
+        // One chunk is reserved for checkpoints.
         let kept = u64::from(self.meta == 0 && demand.lacks_pages(allocator));
         self.full_at.is_none() && allocator.free_chunks() > kept && requests.size().available.0 > 0
     }
 
-    /// Whether a further chunk for metadata is on its way, or could be.
+    /// Whether a further chunk for metadata is coming, or could be.
     pub fn meta_room_may_come(&self, allocator: &Allocator) -> bool {
         self.meta > 0 || (self.full_at.is_none() && allocator.free_chunks() > 0)
     }
@@ -163,7 +164,8 @@ impl Chunks {
         self.pump_changes(meta, requests);
     }
 
-    /// Proves chunks that an opening found empty, as far as they are wanted, and gives the others back.
+    /// Proves chunks that an opening found empty, as far as they are needed, and returns the others to the
+    /// virtual disk.
     fn prove_or_give_back(&mut self, meta: &mut Metadata, requests: &mut Requests, demand: Demand) {
         let chunk_blocks = u64::from(meta.allocator.chunk_blocks());
         while let Some((chunk, chunk_use)) = meta.allocator.unproven_chunk() {
@@ -187,7 +189,7 @@ impl Chunks {
         }
     }
 
-    /// Looks for chunks that are empty and can be missed, and gives them back.
+    /// Finds empty, dispensable chunks, and returns them to the virtual disk.
     fn give_back_empty(
         &mut self,
         meta: &mut Metadata,
@@ -312,8 +314,8 @@ impl Chunks {
     /// Takes the answer to a chunk's first write.
     ///
     /// # Errors
-    /// `Fenced`. Of every other error the chunk goes out of use again, and no chunk can be had for some time: the pool is full, or too few copies
-    /// can be reached.
+    /// `Fenced`. After any other error the chunk goes out of use again, and no chunk comes for
+    /// `FULL_DELAY`: the pool is full, or too few copies can be reached.
     pub fn handle_probe(
         &mut self,
         chunk: u32,

@@ -1,7 +1,7 @@
 //! Callers' operations on the contents of streams.
 //!
-//! Everything here only brings the parts together: [`Data`](super::data::Data) has the contents, [`Base`](super::base::Base) what they
-//! rest on.
+//! Brings the parts together: [`Data`](super::data::Data) has the contents, [`Base`](super::base::Base)
+//! the layer below.
 
 use std::task::Poll;
 
@@ -52,9 +52,9 @@ impl FileSystem {
     }
 
     /// Whether a stream may end at `end` (MS-FSA 2.1.5.15.4): unless its file is sparse, the volume must
-    /// have space for all bytes up to there. The space is compared and not reserved, and is that of the
+    /// have space for all bytes up to there. The space is compared and not reserved. It is that of the
     /// volume's addresses: only writing shows whether the pool of a thin volume has it. While deleted
-    /// files' space is coming back, only the volume's capacity counts.
+    /// files' space is being freed, only the volume's capacity counts.
     pub fn has_room_for(&mut self, stream: StreamId, end: u64) -> Result<bool, FsError> {
         self.base.ready()?;
         let inode = inode(&mut self.base.meta.store, &Transaction::new(), stream.file)?;
@@ -83,8 +83,8 @@ impl FileSystem {
         self.wait_for_flush(token, &[], Vec::new())
     }
 
-    /// Makes all data and metadata durable: before the volume is let go of.
-    /// `Pending`: [`FsEvent::Flushed`](super::FsEvent::Flushed) carries the answer.
+    /// Makes all data and metadata durable, before the volume is released. `Pending`:
+    /// [`FsEvent::Flushed`](super::FsEvent::Flushed) carries the answer.
     pub fn flush_all(&mut self, token: u64) -> Poll<Result<(), FsError>> {
         let (slots, files) = (self.data.streams.all(), self.base.times.files());
         self.wait_for_flush(token, &slots, files)
@@ -103,8 +103,7 @@ impl FileSystem {
         Poll::Pending
     }
 
-    /// Gives back all of a file that has no name and is no longer used; long work continues in the
-    /// background.
+    /// Frees a file that has no name and is no longer used; long work continues in the background.
     ///
     /// # Errors
     /// `Invalid` if it has a name.
@@ -117,7 +116,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Gives back all of a stream that has no name and is no longer used.
+    /// Frees a stream that has no name and is no longer used.
     ///
     /// # Errors
     /// `Invalid` if it has a name.
@@ -139,8 +138,9 @@ impl FileSystem {
         self.data.editor(&mut self.base).set_end_of_file(id, end, now)
     }
 
-    /// Sets how many bytes are allocated from the stream's start: allocates holes, or cuts off what lies beyond, the
-    /// end of the stream included. Long allocations are made in steps: a crash may leave a part.
+    /// Sets how many bytes are allocated from the stream's start: allocates holes, or cuts off everything
+    /// beyond, the end of the stream included. Long allocations are made in steps: a crash may leave a
+    /// part.
     ///
     /// # Errors
     /// `NoSpace`, `TooLarge`.
@@ -148,7 +148,7 @@ impl FileSystem {
         self.data.editor(&mut self.base).set_allocation(id, bytes, now)
     }
 
-    /// Has the range read as zeroes, as far as it lies before the stream's end. Whole blocks are given back.
+    /// Zeroes the range, up to the stream's end. Frees whole blocks.
     pub fn zero_range(
         &mut self,
         id: StreamId,
@@ -171,8 +171,9 @@ impl FileSystem {
         self.data.editor(&mut self.base).allocated_ranges(id, offset, len_bytes, ranges_max)
     }
 
-    /// Lets the target's range share the source's blocks, all of which can be shared ([`CloneRange::shared_bytes`]). Returns how many bytes
-    /// do now: fewer than asked, a multiple of the block, if there are many extents.
+    /// Lets the target's range share the source's blocks, all of which can be shared
+    /// ([`CloneRange::shared_bytes`]). Returns how many bytes do now: fewer than requested, a multiple of
+    /// the block, if there are many extents.
     ///
     /// # Errors
     /// `Invalid` if not all of it can be shared.

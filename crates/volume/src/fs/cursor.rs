@@ -9,9 +9,9 @@ use super::types::{Entry, FileId, FsError};
 /// Positions remembered: those of the answers a client may still be reading from.
 const POSITIONS_MAX: usize = 8192;
 
-/// Position to which an open of a directory has listed it. A cookie stands for a name, so it stays
-/// right when entries are inserted or removed, even its own: listing continues after that name. Asking
-/// again from an earlier cookie lists the names after it anew. Cookies mean nothing to other cursors.
+/// Position of an open in the listing of its directory. A cookie stands for a name, so it stays right
+/// when entries are inserted or removed, even its own: listing continues after that name. A request for
+/// an earlier cookie lists the names after it again. Cookies mean nothing to other cursors.
 #[derive(Debug, Default)]
 pub struct DirectoryCursor {
     /// Cookie of the first remembered position, less one.
@@ -20,7 +20,7 @@ pub struct DirectoryCursor {
 }
 
 impl DirectoryCursor {
-    /// Makes a cursor at the start of a directory, with no cookie given out.
+    /// Makes a cursor at the start of a directory, without cookies.
     pub fn new() -> Self {
         Self::default()
     }
@@ -28,7 +28,7 @@ impl DirectoryCursor {
     /// Entries after the one with this cookie (0: from the start) with their cookies, at most `entries_max`.
     ///
     /// # Errors
-    /// `Invalid` for a cookie that was never given, or so long ago that it is forgotten; those of
+    /// `Invalid` for a cookie that was never given or was forgotten long ago; those of
     /// [`FileSystem::list`].
     pub fn list(
         &mut self,
@@ -63,7 +63,7 @@ impl DirectoryCursor {
             .collect())
     }
 
-    /// The name that a cookie stands for.
+    /// Returns the name of a cookie.
     pub fn name(&self, cookie: u64) -> Option<&WideString> {
         let at = cookie.checked_sub(self.first)?.checked_sub(1)?;
         self.names.get(usize::try_from(at).ok()?)

@@ -1,17 +1,18 @@
-//! Security descriptors: each is stored once, however many files have it, and goes with the last of them.
+//! Security descriptors: each is stored once, however many files have it, and removed with the last of
+//! them.
 //!
-//! **References.** Beside each descriptor stands the number of files that have it. A transaction that
-//! gives a file a descriptor, changes it, or removes the file also changes the numbers: both are
-//! durable, or neither. The transaction that takes the last reference away removes the descriptor.
+//! **References.** The store keeps with each descriptor the number of files that have it. A transaction
+//! that gives a file a descriptor, changes it, or removes the file also changes the numbers: both are
+//! durable, or neither. The transaction that removes the last reference removes the descriptor.
 //!
 //! **Volumes without counts.** Programs from before there were counts make and delete files without
 //! changing them. So each opening that keeps counts records the volume's incarnation with them, and
 //! every opening, of any program, raises the incarnation. An opening that does not find the incarnation
-//! before its own gives the counts up: it begins another generation, and passes over all files in the
-//! order of their numbers, some at a time beside other changes. Files that it has passed are counted;
-//! it will meet all others. Its position stands in the same transaction as the counts, so that the next
-//! opening continues from there. No descriptor is removed before all files are counted; then those are
-//! that no file was found to have.
+//! before its own discards the counts: it begins another generation, and passes over all files in the
+//! order of their numbers, some at a time beside other changes. Files already passed are counted; the
+//! counting will meet all others. Its position is in the same transaction as the counts, so that the
+//! next opening continues from there. No descriptor is removed before all files are counted. Then those
+//! without any file are.
 //!
 //! **Damage.** A file that cannot be read cannot be counted. Then the counting ends until the next opening, and no descriptor is removed
 //! before that.
@@ -37,7 +38,8 @@ const SECURITY_CACHE_ENTRIES: usize = 1024;
 /// Descriptors whose hashes are remembered.
 const HASHES_MAX: usize = 4096;
 
-/// Descriptors of one hash that a new one is compared with: who makes more of them (CRCs collide at will) has them stored again.
+/// Limit of stored descriptors of one hash compared with a new one: users who make more (CRCs collide
+/// at will) have them stored again.
 const SAME_HASH_MAX: usize = 8;
 
 /// Files counted in one step.
@@ -57,7 +59,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 enum Halted {
     #[default]
     No,
-    /// Until the next poll: for metadata, or until changes are taken.
+    /// Until the next poll: for metadata, or until changes are accepted.
     Waits,
     Until(Monotonic),
     /// Until the next opening: something is damaged.
@@ -66,17 +68,18 @@ enum Halted {
 
 /// Stored descriptors, by content, and how many files have each.
 ///
-/// An id names the same bytes for ever, and is never given again. Only ids that were found in the store are kept here: a transaction that
-/// stores a new descriptor may yet be given up, and its id be given to another.
+/// An id names the same bytes for ever, and is never reused. Only ids found in the store are kept here:
+/// a transaction that stores a new descriptor may yet be abandoned, and its id given to another.
 ///
-/// Invariant: the references of this generation are the numbers of files below `counts.next` that have each descriptor, as the store shows
-/// them. While `counts.swept` holds, each descriptor in the store has at least one.
+/// Invariant: the stored references of this generation are the numbers of files below `counts.next`
+/// that have each descriptor. While `counts.swept` holds, each descriptor in the store has at least
+/// one.
 #[derive(Debug, Default)]
 pub struct Descriptors {
     ids: HashMap<Box<[u8]>, (u64, SecurityId)>,
     hashes: HashMap<SecurityId, u64>,
     counts: DescriptorCountsRecord,
-    /// The store says that this incarnation keeps the counts.
+    /// This incarnation is recorded as keeping the counts.
     is_recorded: bool,
     halted: Halted,
     /// Descriptors before this key were examined after all files were counted.
@@ -84,7 +87,7 @@ pub struct Descriptors {
 }
 
 impl Descriptors {
-    /// Begins to count on a new volume: nothing is there.
+    /// Begins to count on a new, empty volume.
     pub fn begin(&mut self, txn: &mut Transaction, incarnation: u64) {
         self.counts = DescriptorCountsRecord { incarnation, generation: 1, next: ALL_FILES, swept: true };
         self.record(txn);
@@ -95,7 +98,7 @@ impl Descriptors {
     /// # Errors
     /// `Miss`, and damage of the metadata.
     pub fn load(&mut self, store: &mut Store, incarnation: u64) -> Result<(), FsError> {
-        // Without what is stored nothing is counted in this incarnation.
+        // If the stored counts cannot be read, this incarnation counts nothing.
         self.halted = Halted::Damaged;
         let found = store.get(&Transaction::new(), &key::counter(key::Counter::References))?;
         self.halted = Halted::No;
@@ -167,12 +170,12 @@ impl Descriptors {
             return Ok(());
         }
         let known = self.references(txn, id, store);
-        // A descriptor that cannot be read stays: its file can be removed all the same.
+        // An unreadable descriptor stays: its file can still be removed.
         let (key, references) = match known {
             Err(FsError::Corrupt { .. }) => return Ok(()),
             known => known?,
         };
-        // None left though a file had it comes from damage: whose the others are is not known.
+        // A count of zero although a file has it comes from damage: its other files are unknown.
         let Some(left) = references.checked_sub(1) else { return Ok(()) };
         if left == 0 && self.is_complete() && !Planted::DescriptorsKept.is_planted() {
             return self.remove(txn, key, id, store);
@@ -299,7 +302,7 @@ impl Descriptors {
         self.halted == Halted::No && self.counts.generation > 0 && !is_done
     }
 
-    /// When a step is to be tried again that copies were missing for.
+    /// Returns when to retry a step that copies were missing for.
     pub fn timeout(&self) -> Option<Monotonic> {
         match self.halted {
             Halted::Until(at) => Some(at),
@@ -324,7 +327,8 @@ impl Descriptors {
         }
     }
 
-    /// Counts some more files, or removes descriptors that none had; the transaction is to be recorded at once.
+    /// Counts more files, or removes descriptors without any. The caller records the transaction
+    /// immediately.
     pub fn step(&mut self, store: &mut Store, now: Monotonic) -> Transaction {
         let mut txn = Transaction::new();
         let result = match self.is_complete() {
@@ -344,8 +348,7 @@ impl Descriptors {
         txn
     }
 
-    /// Counts files while the store has the pages for it; `counts` says how far it came, even after an
-    /// error.
+    /// Counts files while the store has their pages; `counts` has the position, even after an error.
     fn count_files(&mut self, txn: &mut Transaction, store: &mut Store) -> Result<(), FsError> {
         let end = key::file_first(ALL_FILES);
         for _ in 0..FILES_AT_ONCE {
@@ -355,7 +358,7 @@ impl Descriptors {
                 return Ok(());
             };
             let file = key::parse_number(&found).map(FileId).ok_or(FsError::damaged("file"))?;
-            // Keys without an inode are those of a file that is being given back.
+            // Keys without an inode are those of a file being reclaimed.
             if let key::Kind::Inode(_) = key::kind(&found) {
                 let inode = Inode::decode(&value).ok_or(FsError::damaged("inode"))?;
                 self.add(txn, inode.security, store)?;
@@ -365,7 +368,7 @@ impl Descriptors {
         Ok(())
     }
 
-    /// Removes descriptors that no file was found to have, while the store has what that needs.
+    /// Removes descriptors that no file has, while the store has the pages for it.
     fn sweep(&mut self, txn: &mut Transaction, store: &mut Store) -> Result<(), FsError> {
         let prefix = key::all_security_hashes();
         let end = key::after(&prefix);

@@ -1,4 +1,4 @@
-//! A file's list of extended attributes: packed as it is stored, merged with a client's changes.
+//! A file's list of extended attributes: packed as stored, merged with a client's changes.
 //!
 //! Promises: merging costs time in proportion to both lists, for any names; a list that is too long is
 //! refused before it is stored.
@@ -16,7 +16,7 @@ pub const EXTENDED_ATTRIBUTE_BYTES_MAX: usize = 65_536;
 /// Fixed part of an attribute in that form, with the zero behind its name.
 const FULL_HEAD_BYTES: usize = 9;
 
-/// A name by which attributes are found: ASCII case does not count.
+/// Name of an attribute, ignoring ASCII case.
 #[derive(Debug)]
 pub struct EaName(Box<[u8]>);
 
@@ -89,8 +89,8 @@ impl AttributeList {
         Ok(())
     }
 
-    /// The list as it is stored: each as flags, name length, value length (16 bits, little-endian), name, value. Also its length as
-    /// MS-FSCC 2.4.16 packs it.
+    /// Packs the list for storage: each attribute as flags, name length, value length (16 bits,
+    /// little-endian), name, value. Also returns its length as MS-FSCC 2.4.16 packs it.
     ///
     /// # Errors
     /// `TooLarge` beyond [`EXTENDED_ATTRIBUTE_BYTES_MAX`].

@@ -64,7 +64,7 @@ impl FileSystem {
         self.names.create(parent, name, new, &mut self.base.meta)
     }
 
-    /// Gives a file one more name, once what was written to it is stored.
+    /// Gives a file one more name, once the file's writes are stored.
     ///
     /// # Errors
     /// `IsDirectory`, `Exists`, `TooManyLinks` and those of [`FileSystem::create`].
@@ -92,8 +92,8 @@ impl FileSystem {
         namespace::unlink(&mut self.base.meta, parent, name, now)
     }
 
-    /// Gives a file another name, or the same one in another case, once what was written to it is stored: a crash leaves the target's
-    /// name to the old file or to the new one, whole. Returns what it replaced.
+    /// Gives a file another name, or the same one in another case, once the file's writes are stored: a
+    /// crash leaves the target's name to the old file or to the new one, whole. Returns the replaced file.
     ///
     /// # Errors
     /// `NotFound`, `Exists` (without `replace`), `IsDirectory` if the target is a directory (never replaced),
@@ -133,7 +133,7 @@ impl FileSystem {
         namespace::is_empty_directory(&mut self.base.meta, directory)
     }
 
-    /// Lists all names of a file, in no particular order, as they were given.
+    /// Lists all names of a file in their original case, unordered.
     pub fn links(&mut self, file: FileId) -> Result<Vec<HardLink>, FsError> {
         self.base.ready()?;
         namespace::links(&mut self.base.meta, file)
@@ -148,8 +148,8 @@ impl FileSystem {
         namespace::path(&mut self.base.meta, file)
     }
 
-    /// Reads a security descriptor that a file has; empty for `SecurityId(0)`. Never changes for one id, so callers may keep what they
-    /// made of it.
+    /// Reads a security descriptor of a file; empty for `SecurityId(0)`. Never changes for one id, so
+    /// callers may cache their parse of it.
     pub fn security(&mut self, id: SecurityId) -> Result<Rc<[u8]>, FsError> {
         self.base.ready()?;
         descriptor(&mut self.base.meta.store, id)
@@ -186,8 +186,9 @@ impl FileSystem {
         (*quotas.settings(), quotas.settings().mode != QuotaMode::Off && !quotas.settings().counted)
     }
 
-    /// Changes mode, defaults and flags. Turned on, quotas begin to be kept with the next checkpoint, which comes at once, and hold when
-    /// all files are counted; [`QuotaSettings::counted`] is told, not set.
+    /// Changes mode, defaults and flags. After turning quotas on, the next checkpoint begins at once and
+    /// starts their counting; they hold when all files are counted. [`QuotaSettings::counted`] is an output
+    /// only.
     pub fn set_quota_settings(&mut self, new: QuotaSettings) -> Result<(), FsError> {
         self.base.ready_to_change()?;
         let mut txn = Transaction::new();
@@ -226,7 +227,7 @@ impl FileSystem {
         self.base.meta.quotas.room(user)
     }
 
-    /// Has all counts of quotas made anew from the files. Until that is done no limit holds.
+    /// Recounts all quotas from the files. Until that is done no limit holds.
     pub fn recount_quotas(&mut self) -> Result<(), FsError> {
         self.base.ready_to_change()?;
         let mut txn = Transaction::new();
@@ -281,7 +282,7 @@ impl FileSystem {
         properties::object_id(&mut self.base.meta, file)
     }
 
-    /// Gives the file an object id, or takes it away.
+    /// Sets or removes the file's object id.
     ///
     /// # Errors
     /// `Exists` if another file has it.

@@ -23,7 +23,7 @@ pub const STRUCTURES: u8 = 6;
 const SUPERBLOCK: Lba = Lba(0);
 const JOURNAL: Lba = Lba(4);
 
-/// Parses bytes as the key of something that is kept of opens.
+/// Parses bytes as a key of open state.
 pub fn open_state_key(bytes: &[u8]) -> Option<OpenStateKey> {
     key::parse_open_state(bytes)
 }

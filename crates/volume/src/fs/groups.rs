@@ -2,7 +2,7 @@
 
 use super::bitmap::Bitmap;
 
-/// Which blocks are taken. No block is committed that is not in use.
+/// Bitmaps of used and of committed blocks. Every committed block is used.
 #[derive(Debug)]
 struct Bits {
     /// Committed, reserved, or freed and not reusable yet.
@@ -10,7 +10,8 @@ struct Bits {
     committed: Bitmap,
 }
 
-/// Why a change is refused: it contradicts what is known of the group. Nobody may continue with it, since a block would get two owners.
+/// Reason for refusing a change: it contradicts the group's state. Nobody may continue, since a block
+/// would get two owners.
 pub type Contradiction = &'static str;
 
 /// A group of blocks, by their number within it.
@@ -65,10 +66,12 @@ impl Group {
         self.bits.as_ref().map(|bits| &bits.used)
     }
 
-    /// Takes the stored bitmap. `held`: blocks that are freed and not reusable yet. `counted`: the count of free blocks is kept.
+    /// Takes the stored bitmap. `held`: freed blocks that are not reusable yet. `counted`: the count of
+    /// free blocks is kept.
     ///
     /// # Errors
-    /// Changes since it was stored, or the count of free blocks, contradict it: the group stays as it was.
+    /// Changes since the bitmap was stored, or the count of free blocks, contradict it: the group stays as
+    /// it was.
     pub fn load(
         &mut self,
         stored: Option<Bitmap>,
@@ -114,7 +117,7 @@ impl Group {
         if changed == count && bits.committed.ones_in(from, count) == 0 { Ok(()) } else { Err(refused) }
     }
 
-    /// Commits that blocks are allocated, which were reserved, or freed, which stay in use until they are released.
+    /// Commits reserved blocks as allocated, or others as freed: these stay in use until released.
     pub fn commit(
         &mut self,
         from: u32,

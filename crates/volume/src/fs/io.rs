@@ -13,8 +13,8 @@ use super::layout::{COPIES_MAX, Pointer};
 use super::meta::BlockRun;
 use super::types::FsError;
 
-/// Returns the copy to read after this one failed: any copy that the virtual disk holds for good first,
-/// then each by itself.
+/// Returns the copy to read after this one failed: first any copy, as the virtual disk chooses, then
+/// each by itself.
 pub fn next_copy(copy: Option<u8>) -> Option<u8> {
     let next = copy.map_or(0, |copy| copy + 1);
     (next < COPIES_MAX).then_some(next)
@@ -41,7 +41,7 @@ pub enum Purpose {
     DiscardPages { first: Lba, count: u32 },
     /// Freed blocks are discarded before they are written again.
     Prepare { run: BlockRun },
-    /// Nobody waits for the answer.
+    /// The answer is ignored.
     Nothing,
     /// A chunk is emptied before it carries metadata, or after it could not be proven.
     Release { chunk: u32 },
@@ -55,8 +55,7 @@ pub type Answer = Result<Payload, FsError>;
 /// Pause before a request that was refused for lack of copies or space is tried again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Time after which a probe fails for missing copies: as long as others wait for data that cannot be
-/// stored.
+/// Timeout of a probe for missing copies: the same as for others' data that cannot be stored.
 const PROBE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A request that must be carried out before anything else proceeds.
@@ -132,7 +131,7 @@ impl Requests {
         self.submit_needed(purpose, Needed::Write { lba, class, data });
     }
 
-    /// Discards what has to be discarded, as [`Requests::write_needed`] writes.
+    /// Discards blocks, and retries as [`Requests::write_needed`] does.
     pub fn discard_needed(&mut self, purpose: Purpose, lba: Lba, blocks: u64) {
         self.submit_needed(purpose, Needed::Discard { lba, blocks });
     }
@@ -184,7 +183,7 @@ impl Requests {
         }
     }
 
-    /// Lets a probe wait for copies; false: it has waited for long enough.
+    /// Lets a probe wait for copies; false: it has timed out.
     fn put_off_probe(&mut self, chunk: u32, needed: Needed, now: Monotonic) -> bool {
         let probe = self.late_probes.entry(chunk).or_insert(LateProbe { since: now, again: None });
         let waits = now.since(probe.since) < PROBE_PATIENCE;
@@ -208,7 +207,7 @@ impl Requests {
             };
             let answer = match (answer, &needed, purpose) {
                 (answer, Some(needed), Purpose::Probe { chunk }) => {
-                    // A probe asks whether there is space: too few reachable copies are no answer to that.
+                    // A probe asks for space, and too few reachable copies do not answer that.
                     let is_late = matches!(answer, Err(FsError::Unavailable));
                     if is_late && self.put_off_probe(chunk, needed.clone(), now) {
                         continue;

@@ -1,8 +1,8 @@
-//! The journal in time: when what gathers is written.
+//! Timing of the journal: when gathered changes are written.
 //!
-//! Owns the log's writing end and the age of gathering changes. Promises: a change is on its way to the
-//! virtual disk [`JOURNAL_DELAY`] after it was added, or as soon as somebody wants its ticket, if there
-//! is space.
+//! Owns the log's writing end and the age of gathering changes. Promises: a change is being written to
+//! the virtual disk [`JOURNAL_DELAY`] after it was added, or as soon as somebody wants its ticket, if
+//! there is space.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::io::{Purpose, Requests};
 use super::meta::Transaction;
 use super::meta::log::{Append, Log};
 
-/// Changes that nobody waits for are written to the journal after this time.
+/// Delay until changes without a waiter are written to the journal.
 const JOURNAL_DELAY: Duration = Duration::from_secs(1);
 
 /// The log, and since when changes gather in its open batch: `gathering_since` is set if and only if something was added since the
@@ -50,8 +50,8 @@ impl Journal {
         }
     }
 
-    /// Closes the batch that gathers, for a checkpoint that has all of it: replay begins behind it. If there is no space to write it,
-    /// the checkpoint alone carries it.
+    /// Closes the gathering batch for a checkpoint with all of its changes: replay begins behind it. If
+    /// there is no space to write it, the checkpoint alone carries them.
     pub fn close(&mut self, requests: &mut Requests) {
         if let Some(append) = self.log.cut() {
             write(append, requests);

@@ -1,4 +1,4 @@
-//! Where things lie on the virtual disk, and the superblock that says so.
+//! Layout of the virtual disk, and the superblock that describes it.
 //!
 //! Chunk 0 carries the superblock's two places (blocks 0 and 1) and, from block 4 on, the journal: they are written with
 //! class `Append`, and nothing else is. Each of their blocks ends with a seal (`codes::seal_block`). All other chunks carry tree pages
@@ -88,8 +88,8 @@ pub const SEALED_BYTES: usize = BLOCK_BYTES - SEAL_BYTES;
 /// Bytes of a pointer.
 pub const POINTER_BYTES: usize = 24;
 
-/// A page's place, and which page lies there: an older one that was left there, intact, is not it. Stored as three numbers of
-/// 64 bits.
+/// A page's place, and which page lies there: an intact older page in the same place does not match.
+/// Stored as three numbers of 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pointer {
     pub lba: Lba,
@@ -156,7 +156,7 @@ const FEATURES_AT: usize = 132;
 const COUNT_MAX: u64 = 1 << 62;
 const LBA_MAX: u64 = 1 << 52;
 
-/// The one record from which all else is found.
+/// The record from which all else is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Superblock {
     pub chunk_blocks: u32,
@@ -167,10 +167,12 @@ pub struct Superblock {
     pub tail: Position,
     pub root: Option<Root>,
     pub space_map: Option<SpaceMapPlace>,
-    /// Every journal block that was written before this superblock has a smaller order, unless it is found by replay.
+    /// Greater than the order of every journal block written before this superblock, except for those that
+    /// replay finds.
     pub order: u64,
     pub features: Features,
-    /// No batch from the tail on has more blocks; `None`: not known, a program wrote there that did not keep to a bound.
+    /// Bound on the blocks of every batch from the tail on; `None`: unknown, a program without a bound
+    /// wrote there.
     pub batch_blocks_max: Option<NonZeroU32>,
 }
 
@@ -207,10 +209,10 @@ impl Superblock {
         SUPERBLOCK_LBAS[(self.sequence % 2) as usize]
     }
 
-    /// `Ok(None)` if the block, found at `lba`, is no intact superblock.
+    /// Decodes the block found at `lba`. `Ok(None)` if it is no intact superblock.
     ///
     /// # Errors
-    /// `OtherFormat` if it is one of another version, `NotAVolume` if it makes no sense: the volume is left untouched.
+    /// `OtherFormat` for another version, `NotAVolume` if it makes no sense: the volume is left untouched.
     pub fn decode(block: &[u8], lba: Lba) -> Result<Option<Self>, FsError> {
         if block.len() != BLOCK_BYTES || block[..8] != MAGIC {
             return Ok(None);

@@ -13,9 +13,10 @@ const TICKET_NEVER: u64 = u64::MAX;
 
 /// Store, journal and allocation.
 ///
-/// [`Metadata::record`] is the only way to change what is stored. It adds the transaction to the journal, makes it visible in the store
-/// and commits its blocks, all at once: so the store shows what a replay of the journal yields, in the same order, and the allocator
-/// knows which transaction each freed block waits for.
+/// [`Metadata::record`] is the only way to change stored metadata. It adds the transaction to the
+/// journal, makes it visible in the store and commits its blocks, all at once: so the store shows the
+/// result of a replay of the journal, in the same order, and the allocator knows which transaction each
+/// freed block waits for.
 #[derive(Debug)]
 pub struct Metadata {
     pub store: Store,
@@ -28,7 +29,7 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Makes a transaction visible and adds it to the journal; its ticket.
+    /// Makes a transaction visible and adds it to the journal. Returns its ticket.
     ///
     /// A transaction that gives a block to two extents, or frees one that is free, comes from damaged metadata or from an error in this
     /// program, as does one that is larger than any producer may make it. Neither it nor any later one is recorded, since a block with two owners is lost data: the allocator keeps the reason
@@ -58,10 +59,10 @@ impl Metadata {
         ticket
     }
 
-    /// Brings a group's bitmap into memory.
+    /// Loads a group's bitmap.
     ///
     /// # Errors
-    /// `Miss`; `Corrupt` if the stored bitmap makes no sense, or contradicts what was committed since it was stored.
+    /// `Miss`; `Corrupt` if the stored bitmap makes no sense, or contradicts commits since then.
     pub fn load_group(&mut self, group: u32) -> Result<(), FsError> {
         if self.allocator.is_loaded(group) {
             return Ok(());

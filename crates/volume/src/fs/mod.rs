@@ -1,27 +1,27 @@
 //! The file layer on one virtual disk: namespace, streams, extents, metadata journal and checkpoint, data cache.
 //!
-//! **How to use it.** [`FileSystem`] is driven by one thread. Metadata functions answer at once, or answer
-//! [`FsError::Miss`]: what they need is then on its way, nothing was changed, and the caller runs the whole operation
-//! again after the next [`FsEvent::Retry`]. Data functions answer at once (`Poll::Ready`) or by an event that carries the
-//! caller's token. [`FileSystem::poll`] does the work; it wants to be called after every request and completion, and at
-//! [`FileSystem::next_timeout`].
+//! **How to use it.** [`FileSystem`] is driven by one thread. Metadata functions answer immediately. If
+//! they lack pages they answer [`FsError::Miss`], having changed nothing: the pages are being loaded,
+//! and the caller runs the whole operation again after the next [`FsEvent::Retry`]. Data functions
+//! answer immediately (`Poll::Ready`) or by an event with the caller's token. [`FileSystem::poll`] does
+//! the work: call it after every request and completion, and at [`FileSystem::next_timeout`].
 //!
-//! **Durability.** Changes become visible at once, and durable in the order in which they were
+//! **Durability.** Changes become visible immediately, and durable in the order in which they were
 //! made: with [`FileSystem::flush`] or a durable write, and a few seconds later at the latest. A crash
 //! loses a suffix of the changes to names and attributes, never one in the middle. Data is published
-//! after it is written, so no lost write shows garbage. Data that nobody makes durable may be later
-//! than changes to metadata that came after it, with one exception: before a file takes another name,
-//! all that was written to it is stored. So a file that is written and renamed over another is the old
-//! one or the new one, whole.
+//! after it is written, so no lost write shows garbage. Data without a flush may become durable later
+//! than newer changes to metadata, with one exception: before a file takes another name, all writes to
+//! it are stored. So a file that is written and renamed over another is the old one or the new one,
+//! whole.
 //!
-//! **Why a crash is safe.** All that is stored hangs on the superblock (two places, the higher intact
-//! one counts): the tree of the last checkpoint, the space map, and the journal from there on. The
-//! tree's pages are never changed in place; the place of one is discarded and reused only after a later
-//! superblock is durable. A pointer to a page carries the page's checksum, so that no older page passes
-//! for it. A journal batch is atomic by its checksum and chained to the one before, so replay ends
-//! exactly at the first batch that was not completely written. Extents are written before the batch
-//! that points to them, to blocks that no durable extent owns; an overwrite in place is atomic in the
-//! layer below.
+//! **Why a crash is safe.** All stored state is found from the superblock (two places, the higher
+//! intact one counts): the tree of the last checkpoint, the space map, and the journal from there on.
+//! The tree's pages are never changed in place; the place of one is discarded and reused only after a
+//! later superblock is durable. A pointer to a page carries the page's checksum, so that no older page
+//! passes for it. A journal batch is atomic by its checksum and chained to the one before, so replay
+//! ends exactly at the first batch that was not completely written. Extents are written before the
+//! batch that points to them, to blocks that no durable extent owns; an overwrite in place is atomic in
+//! the layer below.
 
 mod agenda;
 mod allocator;
@@ -89,7 +89,8 @@ pub use streams::NAMED_STREAMS_MAX;
 pub use types::*;
 pub use upcase::{compare_names, names_equal, upcase_unit};
 
-/// Rounds of answers and work in one poll: one round's effects can be answered at once by the virtual disk.
+/// Rounds of answers and work in one poll: the virtual disk may answer one round's requests
+/// immediately.
 const ROUNDS_MAX: usize = 64;
 
 /// Longest label in bytes.
@@ -107,7 +108,7 @@ pub struct FileSystem {
     volume: VolumeRecord,
     /// Request for a new volume that is being made.
     format: Option<Format>,
-    /// The last poll left something to do at once.
+    /// The last poll left work that is due immediately.
     unfinished: bool,
     /// Steps of counting are still to be made in this poll.
     counting_due: bool,
@@ -157,7 +158,7 @@ impl FileSystem {
         }
     }
 
-    /// Does what is due and moves what happened into `out`.
+    /// Does the work that is due and moves events into `out`.
     pub fn poll(&mut self, now: Monotonic, out: &mut Vec<FsEvent>) {
         self.base.agenda.now = now;
         self.base.meta.journal.now = now;
@@ -192,7 +193,7 @@ impl FileSystem {
         std::mem::take(&mut self.base.meta.store.steps)
     }
 
-    /// Whether an operation missed something that the next [`FileSystem::poll`] asks the virtual disk for.
+    /// Whether an operation missed pages that the next [`FileSystem::poll`] reads from the virtual disk.
     pub fn wants_poll(&self) -> bool {
         self.base.meta.store.tree.has_wanted()
     }
@@ -353,10 +354,11 @@ impl FileSystem {
         self.base.meta.store.tree.set_cache_bytes(config.page_cache_bytes);
     }
 
-    /// Takes over what the virtual disk has grown by.
+    /// Takes over the space by which the virtual disk has grown.
     ///
     /// # Errors
-    /// `Miss` while the volume is being opened, which finds the whole; `Invalid` if the virtual disk is larger than a volume may be.
+    /// `Miss` while the volume is being opened: the opening finds the whole. `Invalid` if the virtual disk
+    /// is larger than a volume may be.
     pub fn grow(&mut self) -> Result<(), FsError> {
         self.base.ready()?;
         let blocks = self.base.requests.size().blocks.0;
@@ -413,8 +415,8 @@ impl FileSystem {
         self.data.write_back_failure().or_else(|| self.base.trouble()).or_else(|| self.base.chunk_trouble())
     }
 
-    /// Why nothing is changed any more, and since when: the checkpoint needs a page that is damaged on all copies. It is tried again,
-    /// and the volume continues by itself when the page can be read.
+    /// Returns the error that makes the volume read-only, and since when: the checkpoint needs a page that
+    /// is damaged on all copies. The checkpoint retries, and the volume recovers when the page can be read.
     pub fn read_only(&self) -> Option<(FsError, Monotonic)> {
         self.base.checkpointer.read_only()
     }

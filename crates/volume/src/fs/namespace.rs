@@ -1,7 +1,7 @@
 //! Names: directories, entries, links, renames, and the attributes of files.
 //!
-//! Everything here reads and changes metadata only. [`super::files`] sees to it that changes are taken, and that a file's data is stored
-//! before the file gets another name.
+//! Reads and changes metadata only. [`super::files`] checks that changes are accepted, and stores a
+//! file's data before the file gets another name.
 
 use ::types::{FileTime, attribute};
 
@@ -38,10 +38,10 @@ pub fn check_name(name: &[u16]) -> Result<(), FsError> {
     Ok(())
 }
 
-/// Ids of files to be made.
+/// Ids for new files.
 ///
-/// No id is given twice: those below `reserved` were reserved by a transaction that was recorded before, or is with the first of them.
-/// So a transaction that took an id has to be recorded.
+/// No id is given twice: those below `reserved` are reserved by a recorded transaction, or by the one
+/// that takes the first of them. So a transaction that took an id has to be recorded.
 #[derive(Debug, Default)]
 struct FileIds {
     next: u64,
@@ -50,7 +50,7 @@ struct FileIds {
 }
 
 impl FileIds {
-    /// Takes an id, and reserves some more with the same transaction if there is none.
+    /// Takes an id, and reserves more in the same transaction if none is left.
     fn next(&mut self, txn: &mut Transaction, store: &mut Store) -> Result<FileId, FsError> {
         if self.next >= self.reserved {
             let counter = key::counter(key::Counter::File);
@@ -68,7 +68,7 @@ impl FileIds {
     }
 }
 
-/// Ids that new files are given. All else of names is in the metadata, and changed by the functions below.
+/// Ids for new files. All else of names is in the metadata, which the functions below change.
 #[derive(Debug, Default)]
 pub struct Namespace {
     ids: FileIds,
@@ -227,9 +227,9 @@ pub fn lookup(meta: &mut Metadata, parent: FileId, name: &[u16]) -> Result<Entry
     }
 }
 
-/// Gives a file one more name; its written data has been stored. `replace`: the name may be another
-/// file's, which loses it in the same transaction; it is returned. A name that is the file's already
-/// stays as it is.
+/// Gives a file one more name, after its data was stored. `replace`: the name may be another file's,
+/// which loses it in the same transaction and is returned. A name that the file already has stays as it
+/// is.
 ///
 /// # Errors
 /// `IsDirectory`, `Exists` (without `replace`), `TooManyLinks`, `QuotaExceeded` and those of [`Namespace::create`].
@@ -287,7 +287,7 @@ pub fn unlink(meta: &mut Metadata, parent: FileId, name: &[u16], now: FileTime) 
     Ok(unlinked)
 }
 
-/// A change of a file's name that was found to be possible.
+/// A checked change of a file's name.
 #[derive(Debug)]
 pub struct Renaming {
     pub file: FileId,
@@ -409,7 +409,7 @@ fn has_no_entries(store: &mut Store, txn: &Transaction, directory: FileId) -> Re
     Ok(store.next(txn, &prefix, &key::after(&prefix))?.is_none())
 }
 
-/// Lists all names of a file, in no particular order, as they were given.
+/// Lists all names of a file in their original case, unordered.
 pub fn links(meta: &mut Metadata, file: FileId) -> Result<Vec<HardLink>, FsError> {
     links_in(&mut meta.store, &Transaction::new(), file, usize::MAX)
 }

@@ -1,8 +1,8 @@
-//! Records of opens that outlive the server: the file layer stores them and does not look into them.
+//! Records of opens that outlive the server: opaque to the file layer, which stores them.
 //!
-//! Such records are changes of metadata like any other. Those that are recorded between two polls are
-//! in one batch of the journal with all other changes of that time, so a crash keeps both an operation
-//! and its effect on opens, or neither.
+//! Such records are changes of metadata like any other. Those recorded between two polls are in one
+//! batch of the journal with all other changes of that time, so a crash keeps both an operation and its
+//! effect on opens, or neither.
 
 use super::FileSystem;
 use super::layout::Features;
@@ -12,10 +12,10 @@ use super::types::{FsError, OpenStateKey};
 /// Changes of open state; `None` forgets a record.
 pub type OpenStateChanges = Vec<(OpenStateKey, Option<Vec<u8>>)>;
 
-/// A walk over all open state, which may be interrupted.
+/// A walk over all open state; it may be interrupted.
 #[derive(Debug, Default)]
 pub struct OpenStateWalk {
-    /// The last key that was found.
+    /// The last key found.
     after: Option<Key>,
 }
 
@@ -29,13 +29,13 @@ impl FileSystem {
     /// older programs to leave the volume alone.
     ///
     /// # Errors
-    /// `Miss` until both are so; those of changes that grow.
+    /// `Miss` until both hold; those of changes that grow.
     pub fn ready_to_keep_opens(&mut self) -> Result<(), FsError> {
         self.base.ready_to_grow(self.data.unstored())?;
         self.ready_with_open_state()
     }
 
-    /// As [`FileSystem::ready_to_keep_opens`], of a deletion that is to come: on a full volume, too.
+    /// As [`FileSystem::ready_to_keep_opens`], for a later deletion: also on a full volume.
     ///
     /// # Errors
     /// `Miss` until the superblock tells older programs; those of all changes.
@@ -58,7 +58,7 @@ impl FileSystem {
         Err(FsError::Miss)
     }
 
-    /// Checks that what is kept of opens may be changed, or forgotten.
+    /// Checks that open state may be changed or removed.
     ///
     /// # Errors
     /// `Miss` while the journal is full; those of all changes.
@@ -71,7 +71,8 @@ impl FileSystem {
         self.base.ready().is_ok() && self.base.checkpointer.read_only().is_none()
     }
 
-    /// Changes what is kept of opens, with the other changes since the last poll. The caller has asked whether the volume is ready.
+    /// Changes open state, with the other changes since the last poll. The caller has checked that the
+    /// volume is ready.
     pub fn keep_open_state(&mut self, changes: OpenStateChanges) {
         let mut txn = Transaction::new();
         for (name, value) in changes {
@@ -87,7 +88,7 @@ impl FileSystem {
         self.base.record(txn);
     }
 
-    /// Finds the next thing that is kept of opens, if there is one.
+    /// Finds the next record of open state, if any.
     ///
     /// # Errors
     /// `Miss`, and damage of the metadata.

@@ -1,10 +1,11 @@
 //! From a virtual disk to a volume that can be used: superblock, space map, replay of the journal.
 //!
-//! Superblocks and journal prove themselves, and their copies may differ after a crash: the virtual disk answers with the newest intact
-//! copy of each block, and says which have none. Replay ends when the next batch is not there; if a later one proves that it was
-//! acknowledged, the volume is refused. A replayed batch that was never acknowledged may be on one copy
-//! only: it is written again to all before anything is built on it, the same bytes in the same order,
-//! and so is the superblock.
+//! Superblocks and journal prove themselves, and their copies may differ after a crash: the virtual
+//! disk answers with the newest intact copy of each block, and names blocks without any. Replay ends at
+//! the first missing batch; if a later one proves that the missing one was acknowledged, the volume is
+//! refused. A replayed batch that was never acknowledged may be on one copy only: before anything is
+//! built on it, it is written again to all copies, the same bytes in the same order, and so is the
+//! superblock.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::num::NonZeroU32;
@@ -27,29 +28,29 @@ use super::meta::log::{IN_FLIGHT_MAX, Log};
 use super::meta::{Changes, Store, Tree};
 use super::types::FsError;
 
-/// The journal is read in pieces of 1 MiB.
+/// The journal is read 1 MiB at a time.
 const WINDOW_BLOCKS: u32 = 256;
 
 /// Pieces read ahead.
 const WINDOWS_AHEAD: u32 = 4;
 
-/// Batches kept for writing again: more than can be under way at once.
+/// Batches kept for writing again: more than are ever written concurrently.
 const RECENT_MAX: usize = 8;
 
 /// Of this many batches under way, the first is durable before the last is written, so the last one
-/// proves it. Before the last may lie as many of the largest size, the missing one among them, and
-/// blocks skipped at the region's end.
+/// proves it. In front of the last there may be as many of the largest size, including the missing one,
+/// and blocks skipped at the region's end.
 const BATCHES_TO_PROOF: u32 = IN_FLIGHT_MAX as u32 + 1;
 
 /// Orders that an opening passes over: more than batches can have been written that replay does not find.
 const ORDER_STEP: u64 = 16;
 const _: () = assert!(ORDER_STEP > IN_FLIGHT_MAX as u64);
 
-/// An opening passes over the number of the superblock that a checkpoint may have begun to write before a crash. Odd: the place of the
-/// one that was found stays as it is.
+/// An opening skips the number of the superblock that a checkpoint may have begun to write before a
+/// crash. Odd, so that the superblock found is not overwritten.
 const SUPERBLOCK_STEP: u64 = 3;
 
-/// Numbers of requests that are not for a piece of the journal.
+/// Numbers of requests for other things than a window of the journal.
 const READ: u64 = u64::MAX - 1;
 const WRITE: u64 = u64::MAX;
 
@@ -103,7 +104,7 @@ pub struct FsOpening {
     order: u64,
     /// The last batches: their first block, number and bytes.
     recent: VecDeque<(u32, u64, Buf)>,
-    /// Pieces of the journal; `None`: under way.
+    /// Windows of the journal; `None`: under way.
     windows: HashMap<u32, Option<Result<Buf, FsError>>>,
     /// Those that are read block by block.
     pieces: HashMap<u32, Pieces>,
@@ -111,7 +112,7 @@ pub struct FsOpening {
     torn: BTreeSet<u32>,
 }
 
-/// A piece of the journal that is read block by block.
+/// A window of the journal that is read block by block.
 struct Pieces {
     whole: BufMut,
     left: u32,
@@ -147,7 +148,7 @@ impl FsOpening {
         }
     }
 
-    /// Begins to open what is there.
+    /// Begins to open the volume on the virtual disk.
     pub fn open(requests: &mut Requests, page_cache_bytes: usize) -> Self {
         let mut opening = Self::new(page_cache_bytes, Phase::Superblocks);
         for lba in SUPERBLOCK_LBAS {
@@ -235,7 +236,7 @@ impl FsOpening {
                 self.take_space_map(requests, page, copy, len_bytes, answer)?;
             }
             Phase::Replay => self.take_window(requests, number, answer),
-            // A piece of the journal that was read ahead in vain.
+            // A useless read-ahead of the journal.
             Phase::Rewrite { .. } if number != WRITE => {}
             Phase::Rewrite { left } => {
                 answer?;
@@ -325,7 +326,7 @@ impl FsOpening {
         Ok(())
     }
 
-    /// Replays as far as the journal is in memory; asks for more, or turns to the next phase.
+    /// Replays as far as the journal is in memory; requests more, or changes to the next phase.
     fn replay(&mut self, requests: &mut Requests) -> Result<(), FsError> {
         let Some(superblock) = self.superblock else { return Err(FsError::NotAVolume("no superblock")) };
         loop {
@@ -349,8 +350,8 @@ impl FsOpening {
             sequence: superblock.sequence + SUPERBLOCK_STEP,
             incarnation: superblock.incarnation + 1,
             order: superblock.order.max(self.order + 1) + ORDER_STEP,
-            // This opening may write longer batches than those that are there. Those of an older program are
-            // of unknown length.
+            // This opening may write longer batches than the present ones. Those of an older program are of
+            // unknown length.
             batch_blocks_max: superblock.batch_blocks_max.map(|known| {
                 NonZeroU32::new(Log::batch_blocks_max(total)).map_or(known, |own| known.max(own))
             }),
@@ -390,7 +391,7 @@ impl FsOpening {
         (0..u64::from(reach)).map(move |step| ((head + step) % u64::from(total)) as u32)
     }
 
-    /// Looks for the next batch: behind the last one, else at the region's start.
+    /// Searches for the next batch: behind the last one, else at the region's start.
     fn look(&mut self, requests: &mut Requests, superblock: &Superblock) -> Result<Look, FsError> {
         match self.look_at(requests, superblock, self.head.block)? {
             Look::Nothing if self.head.block > 0 => self.look_at(requests, superblock, 0),
@@ -399,8 +400,8 @@ impl FsOpening {
     }
 
     /// Whether a batch behind the end of replay proves that the missing one there was durable; `None` while
-    /// that is being read. No crash leaves such a gap, and continuing without the missing batch would lose
-    /// acknowledged changes.
+    /// its blocks are being read. No crash leaves such a gap, and continuing without the missing batch
+    /// would lose acknowledged changes.
     fn is_acknowledged_later(
         &mut self,
         requests: &mut Requests,
@@ -464,7 +465,7 @@ impl FsOpening {
         Ok(batch.map_or(Look::Nothing, |batch| Look::Batch(block, Box::new(batch), bytes)))
     }
 
-    /// Blocks of the journal; `None` while they are on their way.
+    /// Returns blocks of the journal; `None` while they are being read.
     fn journal_bytes(
         &mut self,
         requests: &mut Requests,
@@ -512,7 +513,7 @@ impl FsOpening {
         window.as_ref()
     }
 
-    /// Takes a piece of the journal, or one block of a piece in which there are blocks that are not intact.
+    /// Takes a window of the journal, or one block of a window with damaged blocks.
     fn take_window(&mut self, requests: &mut Requests, number: u64, answer: Answer) {
         let at = (number & u64::from(u32::MAX)) as u32;
         if number & SINGLE_BLOCK == 0 {

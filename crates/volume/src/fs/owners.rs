@@ -17,7 +17,7 @@ use super::types::{FileId, FsError, StreamId};
 /// Blocks of one stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedBlocks {
-    /// As [`FileSystem::path`] has it; `None`: the file has no name any more, and is being reclaimed.
+    /// Path as [`FileSystem::path`] returns it; `None`: the file has lost its name and is being reclaimed.
     pub path: Option<WideString>,
     /// Empty: the unnamed stream.
     pub stream: WideString,
@@ -36,7 +36,7 @@ pub struct OwnerSearch {
     /// Streams with their names, once all keys have been examined.
     named: Vec<OwnedBlocks>,
     scanned: bool,
-    /// A page that cannot be read stands in the way.
+    /// An unreadable page blocks the search.
     skipping: bool,
     pages_unreadable: u64,
 }
@@ -94,7 +94,7 @@ impl OwnerSearch {
         Ok(self.scanned && self.found.is_empty())
     }
 
-    /// Skips the damaged page that stands in the way.
+    /// Skips the damaged page that blocks the search.
     fn skip_page(&mut self, fs: &mut FileSystem, end: &[u8]) -> Result<(), FsError> {
         let (behind, damaged) = fs.base.meta.store.tree.behind_page_of(&self.next)?;
         self.skipping = false;

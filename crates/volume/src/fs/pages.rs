@@ -1,9 +1,8 @@
-//! Pages of the chunks that carry metadata: which of them a tree uses, and which can be taken.
+//! Pages of the chunks that carry metadata: used ones and free ones.
 //!
-//! A page is written once, with class `Fresh`, to blocks that hold nothing. The place of a page that
-//! the tree has left, durably, is therefore discarded before it can be taken again. Whether a place
-//! holds something is not stored: after an opening, and in a chunk that is new, all places count as
-//! holding something.
+//! A page is written once, with class `Fresh`, to unwritten blocks. The place of a page that the tree
+//! has durably left is therefore discarded before it can be taken again. Whether a place is written is
+//! not stored: after an opening, and in a new chunk, all places count as written.
 
 use std::collections::BTreeMap;
 
@@ -22,14 +21,15 @@ struct ChunkPages {
     ready: bool,
     /// A tree or a space map has the page.
     used: Bitmap,
-    /// The page cannot be taken: it is in use, or its place holds something.
+    /// The page cannot be taken: it is in use, or its place is written.
     taken: Bitmap,
     /// The place need not be discarded: it is in use, holds nothing, or is being discarded.
     needs_no_discard: Bitmap,
 }
 
 impl ChunkPages {
-    /// Whether a place is being discarded, in a chunk of which no page is in use: it needs no other discard though it cannot be taken.
+    /// Whether a place of a chunk without used pages is being discarded: it cannot be taken though it needs
+    /// no other discard.
     fn is_being_discarded(&self) -> bool {
         let empty_places = self.taken.len() - self.taken.ones();
         self.needs_no_discard.ones() > empty_places
@@ -57,7 +57,7 @@ impl Pages {
         self.chunk_blocks / PAGE_BLOCKS
     }
 
-    /// Takes a chunk over, with the pages in use; none of the others can be taken before its place was discarded.
+    /// Adds a chunk with the pages in use. None of the others can be taken before its place is discarded.
     pub fn insert(&mut self, chunk: u32, used: Option<Bitmap>) {
         if self.chunks.contains_key(&chunk) && used.is_none() {
             return;
@@ -112,7 +112,7 @@ impl Pages {
         }
     }
 
-    /// A run of pages that can be taken.
+    /// Takes a run of free pages.
     pub fn take(&mut self, count: u32) -> Option<Lba> {
         for (&chunk, pages) in self.chunks.iter_mut().filter(|(_, pages)| pages.ready) {
             if let Some((page, _)) = pages.taken.find_clear(count).filter(|(_, run)| *run >= count) {
@@ -184,7 +184,7 @@ impl Pages {
         self.total_count() - self.used
     }
 
-    /// Pages that can be taken at once.
+    /// Number of pages that can be taken immediately.
     pub fn ready_count(&self) -> u64 {
         self.total_count() - self.taken
     }

@@ -108,7 +108,7 @@ pub fn object_id(meta: &mut Metadata, file: FileId) -> Result<Option<[u8; 16]>, 
     id.map(Some).ok_or(FsError::damaged("object id"))
 }
 
-/// Gives the file an object id, or takes it away.
+/// Sets or removes the file's object id.
 ///
 /// # Errors
 /// `Exists` if another file has it.

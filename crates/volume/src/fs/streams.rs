@@ -62,11 +62,11 @@ pub fn create_stream(
     Ok(stream)
 }
 
-/// Checks that a file may get one more stream.
+/// Checks that a file may have one more stream.
 ///
 /// # Errors
-/// `TooManyStreams` if the file has [`NAMED_STREAMS_MAX`], those included that are still being given back. They are counted only if that many
-/// were ever made.
+/// `TooManyStreams` if the file has [`NAMED_STREAMS_MAX`], including those being reclaimed. They are
+/// counted only if that many were ever made.
 fn check_stream_room(
     store: &mut Store,
     txn: &Transaction,

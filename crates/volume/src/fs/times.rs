@@ -10,10 +10,10 @@ use super::meta::Transaction;
 use super::metadata::Metadata;
 use super::types::{AttributeChange, FileId, FsError};
 
-/// Times that changed in memory are put into the journal after this time, as data is written back.
+/// Age at which times that changed in memory are put into the journal, as for data.
 const TIMES_DELAY: Duration = Duration::from_secs(2);
 
-/// Files whose times are put into the journal in one go: there may be very many.
+/// Number of files whose times are put into the journal in one go: there may be very many.
 const FILES_AT_ONCE: usize = 64;
 
 /// Times that are newer than those stored.
@@ -30,7 +30,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Takes over times that are set.
+    /// Takes new times.
     pub fn touch(&mut self, file: FileId, times: &AttributeChange, now: Monotonic) {
         self.since.get_or_insert(now);
         let lazy = self.changed.entry(file).or_default();
@@ -45,7 +45,7 @@ impl Times {
         self.changed.get(&file).copied()
     }
 
-    /// Forgets a file whose inode has its times now, or that is gone.
+    /// Forgets a file that is gone, or whose inode now has its times.
     pub fn forget(&mut self, file: FileId) {
         self.changed.remove(&file);
     }
@@ -55,7 +55,8 @@ impl Times {
         self.changed.keys().copied().collect()
     }
 
-    /// When the oldest change is due. Those that are overdue go with the data, once writes may be tried again.
+    /// Returns when the oldest change is due. Overdue ones are stored with the data, once writes may be
+    /// retried.
     pub fn timeout(&self, now: Monotonic) -> Option<Monotonic> {
         let since = self.since.filter(|_| !self.changed.is_empty())?;
         Some(since.after(TIMES_DELAY)).filter(|at| *at > now)
@@ -64,7 +65,8 @@ impl Times {
     /// Puts a file's times into its inode.
     ///
     /// # Errors
-    /// `Miss`, also while the journal has no space, and damage of the metadata. Of a file that is gone nothing is to be stored.
+    /// `Miss`, also while the journal has no space, and damage of the metadata. Stores nothing for a
+    /// deleted file.
     pub fn publish(&mut self, file: FileId, meta: &mut Metadata) -> Result<(), FsError> {
         let Some(lazy) = self.get(file) else { return Ok(()) };
         if !meta.journal.log.has_room() {

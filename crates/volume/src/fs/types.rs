@@ -1,4 +1,4 @@
-//! The words of the file layer: identities, errors, arguments and results of its calls.
+//! Types of the file layer: identities, errors, arguments and results of its calls.
 
 use space::api::SpaceError;
 use sys::Payload;
@@ -34,7 +34,7 @@ impl StreamId {
     }
 }
 
-/// Names something that is kept of opens which outlive the server. No two of one name are kept.
+/// Key of a record of open state, which outlives the server. No two records have the same key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OpenStateKey {
     /// Record of an open, under the number of its `OpenId`.
@@ -57,7 +57,7 @@ pub enum OpenStateKey {
         /// LeaseKey of the client's choice (MS-SMB2 2.2.13.2.8).
         key: [u8; 16],
     },
-    /// A name, ignoring case, that goes with the last open of its file.
+    /// A name, ignoring case, deleted with the last open of its file.
     DeletedLink {
         /// File that loses the name with its last open.
         file: FileId,
@@ -66,7 +66,7 @@ pub enum OpenStateKey {
         /// The name itself, compared ignoring case.
         name: WideString,
     },
-    /// A named stream that goes with its last open.
+    /// A named stream deleted with its last open.
     DeletedStream(StreamId),
 }
 
@@ -77,7 +77,7 @@ pub enum FsError {
     /// changed: run the whole operation again after the next [`FsEvent::Retry`].
     #[error("not in memory yet")]
     Miss,
-    /// No file, stream or directory entry is found under the name or id.
+    /// No file, stream or directory entry has the name or id.
     #[error("no such file, stream or entry")]
     NotFound,
     /// Another entry or stream has the name, and it is not to be replaced.
@@ -131,7 +131,7 @@ pub enum FsError {
     /// The virtual disk carries no volume of this format.
     #[error("not a volume: {0}")]
     NotAVolume(&'static str),
-    /// The volume was written by another version of this program: it is left as it is.
+    /// Another version of this program wrote the volume, which is left as it is.
     #[error("{0}")]
     OtherFormat(&'static str),
     /// A metadata write failed earlier: nothing more is accepted until the volume is opened again.
@@ -140,7 +140,7 @@ pub enum FsError {
 }
 
 impl FsError {
-    /// Metadata that cannot be what was written.
+    /// Reports metadata that cannot be as it was written.
     pub(crate) const fn damaged(what: &'static str) -> Self {
         Self::Corrupt { what, lba: Lba(0) }
     }
@@ -166,7 +166,8 @@ pub struct Attributes {
     pub file: FileId,
     /// The file is a directory.
     pub directory: bool,
-    /// FILE_ATTRIBUTE_* (MS-FSCC 2.6) as stored; DIRECTORY, SPARSE_FILE and REPARSE_POINT are kept right by the file layer.
+    /// FILE_ATTRIBUTE_* (MS-FSCC 2.6) as stored; the file layer maintains DIRECTORY, SPARSE_FILE and
+    /// REPARSE_POINT.
     pub attributes: u32,
     /// Time of creation, as stored or set by a client.
     pub created: FileTime,
@@ -184,9 +185,9 @@ pub struct Attributes {
     pub link_count: u32,
     /// 0: no reparse point.
     pub reparse_tag: u32,
-    /// As MS-FSCC 2.4.15 packs them; 0: none.
+    /// Length as MS-FSCC 2.4.15 packs them; 0: none.
     pub extended_attribute_bytes: u32,
-    /// Equal for files with byte-equal security descriptors; 0: none.
+    /// Id of the descriptor, equal for byte-equal ones; 0: none.
     pub security: SecurityId,
 }
 
@@ -205,7 +206,7 @@ pub struct AttributeChange {
     pub written: Option<FileTime>,
     /// New time of the last change of data or attributes.
     pub changed: Option<FileTime>,
-    /// FILE_ATTRIBUTE_*: only those a client may set are taken.
+    /// FILE_ATTRIBUTE_*: others than a client may set are ignored.
     pub attributes: Option<u32>,
 }
 
@@ -214,7 +215,7 @@ pub struct AttributeChange {
 pub struct NewFile<'a> {
     /// A directory is made, not a file.
     pub directory: bool,
-    /// FILE_ATTRIBUTE_*: only those a client may set are taken.
+    /// FILE_ATTRIBUTE_*: others than a client may set are ignored.
     pub attributes: u32,
     /// All four times of the new file, and the change of its directory.
     pub now: FileTime,
@@ -225,7 +226,7 @@ pub struct NewFile<'a> {
 /// One name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// As it was given at creation.
+    /// Name in its original case.
     pub name: WideString,
     /// File or directory that the name leads to.
     pub file: FileId,
@@ -233,12 +234,12 @@ pub struct Entry {
     pub directory: bool,
 }
 
-/// A name of a file, in the directory that has it.
+/// A name of a file, in its directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HardLink {
     /// Directory that has the name.
     pub parent: FileId,
-    /// The name in the case in which it was given.
+    /// Name in its original case.
     pub name: WideString,
 }
 
@@ -274,7 +275,7 @@ pub struct Statistics {
     /// Space left for new data: together with `used_bytes` less than the total if the pool is smaller than
     /// the volume, and nothing if metadata has no space.
     pub available_bytes: u64,
-    /// Everything that grows is refused for lack of space for metadata, which free space for data is not.
+    /// Lack of space for metadata refuses everything that grows; free space for data does not help.
     pub lacks_metadata_room: bool,
     /// Bytes of file data in memory, dirty ones included.
     pub cache_bytes: u64,
@@ -282,7 +283,7 @@ pub struct Statistics {
     pub dirty_bytes: u64,
     /// Bytes of metadata journal that opening would replay.
     pub journal_bytes: u64,
-    /// Bytes of reads, since the opening, for which no disk was asked.
+    /// Bytes of reads, since the opening, answered without a read of a disk.
     pub read_from_cache_bytes: u64,
     /// Bytes of the other reads.
     pub read_from_disk_bytes: u64,
@@ -353,7 +354,7 @@ pub enum FsEvent {
     Written {
         /// Caller's number of the write.
         token: u64,
-        /// `Ok` once the bytes are in the cache, or durable if that was asked for.
+        /// `Ok` once the bytes are in the cache, or durable if requested.
         result: Result<(), FsError>,
     },
     /// A flush that was pending has ended: `token` names it as in the call of `flush`.

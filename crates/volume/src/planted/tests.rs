@@ -66,7 +66,7 @@ fn finder(bug: Planted) -> fn() {
     }
 }
 
-/// Runs a bug's finder in this thread, which has the bug alone; whether it is found.
+/// Runs a bug's finder in this thread, which alone has the bug. Returns whether it is found.
 fn is_found(bug: Planted) -> bool {
     let began = Instant::now();
     plant(Some(bug));

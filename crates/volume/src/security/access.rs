@@ -29,8 +29,8 @@ pub fn valid_owner(token: &AccessToken, owner: &Sid) -> bool {
         || *owner == Sid::administrators() && holds_sid(token, owner)
 }
 
-/// Returns the rights on an entry that come from those on its directory: DELETE from DELETE_CHILD, READ_ATTRIBUTES from
-/// LIST_DIRECTORY.
+/// Returns the rights on an entry that follow from those on its directory: DELETE from DELETE_CHILD,
+/// READ_ATTRIBUTES from LIST_DIRECTORY.
 pub fn parent_grants(parent_access: u32) -> u32 {
     let mut granted = 0;
     if parent_access & rights::DELETE_CHILD != 0 {
@@ -71,7 +71,8 @@ pub fn access_check(
     if wanted & !privileged & !allowed == 0 { Ok(wanted) } else { Err(NtStatus::ACCESS_DENIED) }
 }
 
-/// Returns all rights that the descriptor and ownership give. Rights that privileges give have to be asked for by name.
+/// Returns all rights from the descriptor and from ownership. Rights from privileges have to be
+/// requested by name.
 pub fn maximal_access(descriptor: &SecurityDescriptor, token: &AccessToken) -> u32 {
     evaluate(descriptor, token, rights::FILE_ALL)
 }

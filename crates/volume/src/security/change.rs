@@ -140,7 +140,7 @@ pub fn change(
                 parts.contains(Parts::UNPROTECTED_DACL),
             ),
         );
-        // Both bits together say that the writer has itself computed what is inherited (MS-DTYP 2.4.6).
+        // Both bits together say that the writer has computed the inherited entries itself (MS-DTYP 2.4.6).
         let auto = Control::DACL_AUTO_INHERITED | Control::DACL_AUTO_INHERIT_REQUIRED;
         changed.control.set(Control::DACL_AUTO_INHERITED, new.control.contains(auto));
     }

@@ -33,11 +33,11 @@ bitflags::bitflags! {
         const SACL_DEFAULTED = 0x0020;
         /// DT: the DACL comes from a trusted source.
         const DACL_TRUSTED = 0x0040;
-        /// SS: a server ACL is to be made of the input.
+        /// SS: make a server ACL of the input.
         const SERVER_SECURITY = 0x0080;
-        /// DC: the DACL is to be handed down to children.
+        /// DC: propagate the DACL to children.
         const DACL_AUTO_INHERIT_REQUIRED = 0x0100;
-        /// SC: the SACL is to be handed down to children.
+        /// SC: propagate the SACL to children.
         const SACL_AUTO_INHERIT_REQUIRED = 0x0200;
         /// DI: the DACL was made by inheritance.
         const DACL_AUTO_INHERITED = 0x0400;
@@ -110,9 +110,9 @@ impl AceKind {
 /// Access control entry: rights of one account (MS-DTYP 2.4.4).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ace {
-    /// Type of the entry, which says whether it grants, refuses or does neither.
+    /// Type of the entry: it grants, refuses or does neither.
     pub kind: AceKind,
-    /// Inheritance and audit flags; unknown bits are kept.
+    /// Inheritance and audit flags; unknown bits are preserved.
     pub flags: AceFlags,
     /// Access rights (MS-SMB2 2.2.13.1), generic ones possibly among them.
     pub mask: u32,
@@ -235,7 +235,8 @@ impl Acl {
     }
 }
 
-/// MS-DTYP 2.4.6. A DACL that is `None` lets everyone do everything, be it absent or NULL; an empty one nobody anything.
+/// MS-DTYP 2.4.6. A DACL that is `None`, absent or NULL, allows everyone everything; an empty one
+/// allows nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SecurityDescriptor {
     /// Control bits as parsed; building adds SELF_RELATIVE and the presence bits of given parts.
@@ -246,7 +247,7 @@ pub struct SecurityDescriptor {
     pub group: Option<Sid>,
     /// Discretionary ACL, by which access is decided.
     pub dacl: Option<Acl>,
-    /// System ACL: audit entries, labels, attributes and policies; kept only.
+    /// System ACL: audit entries, labels, attributes and policies; stored only.
     pub sacl: Option<Acl>,
 }
 

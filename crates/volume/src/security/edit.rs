@@ -1,4 +1,5 @@
-//! Changes of a DACL that administrators ask for by account: grants, revocations, breaking and restoring inheritance.
+//! Changes of a DACL by account, for administrators: grants, revocations, breaking and restoring
+//! inheritance.
 
 use super::descriptor::{Ace, AceFlags, AceKind, Acl, Control, SecurityDescriptor};
 use super::inherit::{OwnEntries, hand_down};
@@ -10,12 +11,12 @@ pub enum EditError {
     /// The descriptor has no DACL, so that everyone may do everything.
     #[error("it has no entries, and everyone may do everything: grant one first")]
     NoDacl,
-    /// Nothing would be left of the DACL without its inherited entries.
+    /// Without its inherited entries the DACL would be empty.
     #[error(
         "all its entries are inherited, and nobody could open it without them: grant one first, or keep them"
     )]
     NothingLeft,
-    /// All entries of the account come from above.
+    /// All entries of the account are inherited.
     #[error(
         "it has inherited entries only: revoke them at the directory that they come from, or break inheritance here first \
          (`cenote acl protect SHARE PATH`), which makes them this one's own"
@@ -30,10 +31,10 @@ fn is_inherited(ace: &Ace) -> bool {
     ace.flags.contains(AceFlags::INHERITED)
 }
 
-/// Has nothing come from above any more. The inherited entries become the file's own, or go.
+/// Ends the inheritance of entries. The inherited ones become the file's own or are removed.
 ///
 /// # Errors
-/// `NoDacl`; `NothingLeft` if the entries would go and there are no others.
+/// `NoDacl`; `NothingLeft` if removing the inherited entries would leave none.
 pub fn break_inheritance(of: &mut SecurityDescriptor, inherited: OwnEntries) -> Result<(), EditError> {
     let aces = &mut of.dacl.as_mut().ok_or(EditError::NoDacl)?.aces;
     match inherited {
@@ -45,7 +46,8 @@ pub fn break_inheritance(of: &mut SecurityDescriptor, inherited: OwnEntries) -> 
     Ok(())
 }
 
-/// Has entries come from above again. Entries of the file's own that equal one of them go, so that what was broken is as before.
+/// Restores the inheritance of entries. Removes own entries that equal an inherited one, so that this
+/// undoes a break.
 pub fn restore_inheritance(of: &mut SecurityDescriptor, parent: &SecurityDescriptor, directory: bool) {
     of.control -= Control::DACL_PROTECTED;
     of.dacl.get_or_insert_default();

@@ -8,14 +8,16 @@ use types::{NtStatus, Sid};
 
 /// Makes the descriptor of a new file or directory.
 ///
-/// An ACL that the creator gives is taken as it is; one that it does not give is inherited from `parent`; a DACL that is neither
-/// is the default one (the owner and the system, everything).
+/// An ACL from the creator is used unchanged; otherwise the descriptor inherits one from `parent`. If
+/// neither gives a DACL, the default one is used (the owner and the system, everything).
 ///
-/// A SACL says what is audited: only a creator with SeSecurityPrivilege gives one, even an empty one. Without the privilege an absent or
-/// empty SACL counts as not given, since clients send that flag idly, and must not switch off the audit that the parent hands down.
+/// A SACL says what is audited: only a creator with SeSecurityPrivilege gives one, even an empty one.
+/// Without the privilege an absent or empty SACL counts as not given, since clients send that flag
+/// idly, and must not switch off the audit inherited from the parent.
 ///
 /// # Errors
-/// INVALID_OWNER if the creator names an owner that it may not make one; PRIVILEGE_NOT_HELD if it gives a SACL that it may not give.
+/// INVALID_OWNER if the creator may not make the named owner one; PRIVILEGE_NOT_HELD if it may not give
+/// its SACL.
 pub fn inherit(
     parent: &SecurityDescriptor,
     creator: Option<&SecurityDescriptor>,
@@ -67,16 +69,17 @@ pub fn inherit(
 /// The fate of a child's own entries when its parent's are handed down again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnEntries {
-    /// Own entries stay, and a child whose DACL is protected stays as it is.
+    /// Own entries stay, and a child with a protected DACL stays unchanged.
     Kept,
-    /// Own entries are removed, and protection with them: the child gets what a new one would get here.
+    /// Own entries are removed, and protection with them: the child gets the entries of a new one here.
     Removed,
 }
 
-/// Hands the entries of `parent`'s DACL down to a child that is there (MS-DTYP 2.5.3.4.1 with DACL auto-inherit): the inherited ones
-/// are computed anew and stand behind the child's own. `None`: nothing changes.
+/// Hands the entries of `parent`'s DACL down to an existing child (MS-DTYP 2.5.3.4.1 with DACL
+/// auto-inherit): computes the inherited ones anew, behind the child's own. `None`: nothing changes.
 ///
-/// A DACL that is present and NULL gives everybody everything. Its file has said so itself: it counts as an entry of its own.
+/// A present NULL DACL gives everybody everything. It is the file's own choice and counts as an entry
+/// of its own.
 pub fn hand_down(
     parent: &SecurityDescriptor,
     child: &SecurityDescriptor,
@@ -108,7 +111,7 @@ pub fn hand_down(
     (!same(&changed, child)).then_some(changed)
 }
 
-/// Returns the creator's descriptor, if its SACL is to be taken.
+/// Returns the creator's descriptor, if its SACL is to be used.
 fn given_sacl<'a>(
     creator: Option<&'a SecurityDescriptor>,
     token: &AccessToken,
@@ -137,8 +140,8 @@ pub fn default_for(token: &AccessToken) -> SecurityDescriptor {
     descriptor
 }
 
-/// Makes the descriptor of a new volume's root: administrators and the system everything, creators everything on what they make,
-/// authenticated users may read and change.
+/// Makes the descriptor of a new volume's root: administrators and the system get everything, creators
+/// everything on what they make, authenticated users may read and change.
 pub fn volume_root() -> SecurityDescriptor {
     let below = AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT;
     SecurityDescriptor {
@@ -163,7 +166,7 @@ fn default_acl(of: &SecurityDescriptor) -> Acl {
     ])
 }
 
-/// Returns the ACEs of `parent` that a child gets; `None` if there are none.
+/// Returns the ACEs inherited from `parent`; `None` if there are none.
 fn inherit_acl(
     parent: Option<&Acl>,
     child: &SecurityDescriptor,
@@ -203,7 +206,8 @@ fn inherit_ace(
     let passed_on = ace.flags & (AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT);
     if to_directories {
         let here = effective(ace, flags, child);
-        // A SID or right that is replaced here (creator, generic) has to reach the next level as it was: then there are two ACEs.
+        // If a SID or right is replaced here (creator, generic), the next level still needs the original:
+        // then there are two ACEs.
         if here.sid == ace.sid && here.mask == ace.mask {
             let flags = if further { flags | passed_on } else { flags };
             out.push(Ace { flags, ..here });

@@ -1,8 +1,8 @@
 //! Windows security, as pure functions: descriptors in their wire form, the access check, inheritance, and changing a
 //! descriptor by parts (MS-DTYP 2.4 and 2.5.3).
 //!
-//! Owns: meaning of rights, ACEs and control bits. Promises: input of any kind is parsed within bounds or refused. Never knows
-//! files, opens or the place of a descriptor on disk.
+//! Owns: meaning of rights, ACEs and control bits. Promises: input of any kind is parsed within bounds
+//! or refused. Never knows files, opens or the place of a descriptor on disk.
 
 mod access;
 mod change;

@@ -62,7 +62,7 @@ pub const FILE_GENERIC_EXECUTE: u32 = 0x0012_00A0;
 /// The rights that Windows calls "Modify".
 pub const FILE_MODIFY: u32 = 0x0013_01BF;
 
-/// Every bit that may be asked for.
+/// Every bit of a valid access mask.
 pub const VALID: u32 = FILE_ALL | ACCESS_SYSTEM_SECURITY | MAXIMUM_ALLOWED | GENERIC;
 
 /// Replaces generic rights by those of files.
@@ -92,10 +92,10 @@ const WORDS: [(&str, u32); 5] = [
     ("write", FILE_GENERIC_WRITE),
 ];
 
-/// Reads an access mask as people write it: one of Windows' words, or a number such as `0x1200a9`.
+/// Parses an access mask in text form: one of Windows' words, or a number such as `0x1200a9`.
 ///
 /// # Errors
-/// Why the word is no access.
+/// Why the word is no access mask.
 pub fn access_mask(word: &str) -> Result<u32, String> {
     if let Some((_, mask)) = WORDS.iter().find(|(known, _)| *known == word) {
         return Ok(*mask);

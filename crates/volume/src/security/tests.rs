@@ -144,7 +144,7 @@ fn creator_owner_becomes_the_owner_on_files_and_both_on_directories() {
 #[test]
 fn inheritance_flags_follow_the_table() {
     use AceFlags as F;
-    // The parent's flags, then those of the child directory's ACE; None: no ACE comes down.
+    // The parent's flags, then those of the child directory's ACE; None: no inherited ACE.
     let table = [
         (F::empty(), None),
         (F::OBJECT_INHERIT, Some(F::OBJECT_INHERIT | F::INHERIT_ONLY)),
@@ -288,7 +288,7 @@ fn a_descriptor_survives_its_wire_form() {
 fn broken_descriptors_are_refused() {
     let bytes = volume_root().build().expect("short enough");
     assert_eq!(SecurityDescriptor::parse(&[]), Err(NtStatus::INVALID_SECURITY_DESCR));
-    // The access list is its last part; owner and group stand before it.
+    // The access list is its last part, behind owner and group.
     assert_eq!(SecurityDescriptor::parse(&bytes[..bytes.len() - 1]), Err(NtStatus::INVALID_ACL));
     let owner = 20;
     assert_eq!(SecurityDescriptor::parse(&bytes[..owner + 7]), Err(NtStatus::INVALID_SID));

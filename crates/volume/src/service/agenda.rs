@@ -10,7 +10,8 @@ use super::turn::Turn;
 use crate::backend::{Event, Operation, OperationId, Reply};
 use types::NtStatus;
 
-/// The service's time and its queues: every part that makes an operation wait, wakes it or answers it does so here.
+/// The service's time and its queues, through which every part makes an operation wait, wakes it or
+/// answers it.
 ///
 /// Invariant: each operation is in one place: it runs, is parked in [`Tasks`], is transferred ([`super::transfers`]), or is answered.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub struct Agenda {
     pub events: Events,
     /// Opens that outlive the server whose changes have to be recorded.
     pub records: Records,
-    /// Whether operations run: not before the opens that outlived the last start are there.
+    /// Whether operations run: only after the opens that outlived the last start are recovered.
     pub is_open: bool,
 }
 
@@ -39,7 +40,7 @@ impl Agenda {
         }
     }
 
-    /// Lets an operation wait, and tells its client, once, if that may take long.
+    /// Parks an operation, and tells its client once if the wait may be long.
     pub fn park(&mut self, operation: OperationId, work: Option<Work>, wait: Wait, told: bool) {
         let tell = !told && !matches!(wait, Wait::Storage | Wait::Turn);
         if tell {
@@ -56,7 +57,7 @@ impl Agenda {
         }
     }
 
-    /// Begins work that nobody waits for.
+    /// Begins work without a waiting client.
     pub fn start_internal(&mut self, work: Work) {
         let operation = self.tasks.internal_id();
         self.tasks.park(operation, Parked { work: Some(work), wait: Wait::Nothing, told: true });

@@ -1,5 +1,5 @@
-//! The state of one oplock or lease: its holder's caching, and how that is taken back (MS-SMB2 3.3.1.4,
-//! 3.3.1.12; MS-FSA 2.1.4.12).
+//! The state of one oplock or lease: its holder's caching, and its breaks (MS-SMB2 3.3.1.4, 3.3.1.12;
+//! MS-FSA 2.1.4.12).
 //!
 //! An oplock is a lease of one open here: level II is READ, exclusive READ|WRITE, batch
 //! READ|WRITE|HANDLE. A break that the holder has to acknowledge leaves the state as it is until then;
@@ -40,14 +40,14 @@ pub const fn level_of(state: LeaseState) -> OplockLevel {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Breaking {
-    /// State to which the holder was told to go down.
+    /// State that the last break asked for.
     requested: LeaseState,
     /// The state that it has to go down to by now.
     required: LeaseState,
     deadline: Monotonic,
 }
 
-/// A break to tell the holder.
+/// A break to send to the holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Break {
     pub from: LeaseState,
@@ -69,7 +69,7 @@ impl CacheState {
         Self { state, breaking: None }
     }
 
-    /// Returns what the holder may still cache.
+    /// Returns the state of the holder's caching.
     pub const fn state(&self) -> LeaseState {
         self.state
     }
@@ -112,10 +112,12 @@ impl CacheState {
         Some(Break { from, to, acknowledge })
     }
 
-    /// Takes the holder's acknowledgement, which keeps `state`. Returns the next step, if more is needed by now than was asked before.
+    /// Takes the holder's acknowledgement, which keeps `state`. Returns a further break if the required
+    /// state is lower by now.
     ///
     /// # Errors
-    /// UNSUCCESSFUL if nothing was asked; REQUEST_NOT_ACCEPTED if it keeps more than it was told to.
+    /// UNSUCCESSFUL without a break in progress; REQUEST_NOT_ACCEPTED if it keeps more than the break
+    /// allows.
     pub fn acknowledge(&mut self, state: LeaseState, now: Monotonic) -> Result<Option<Break>, NtStatus> {
         let breaking = self.breaking.ok_or(NtStatus::UNSUCCESSFUL)?;
         if !breaking.requested.contains(state) {

@@ -1,5 +1,5 @@
-//! Which holders have to give up what they cache, and which opens get to cache what (MS-FSA 2.1.4.12, 2.1.5.17; MS-SMB2 3.3.5.9.8,
-//! 3.3.5.22).
+//! Breaks and grants of caching: which holders to break, and which caching opens get (MS-FSA 2.1.4.12,
+//! 2.1.5.17; MS-SMB2 3.3.5.9.8, 3.3.5.22).
 
 mod acknowledgments;
 mod persisted;
@@ -24,8 +24,8 @@ const OPLOCK_STAT: u32 = rights::SYNCHRONIZE | rights::READ_ATTRIBUTES | rights:
 /// The rights of opens that do not disturb leases.
 const LEASE_STAT: u32 = OPLOCK_STAT | rights::READ_CONTROL;
 
-/// Opens of one file that may cache at once; others are granted nothing. One write ends the caching of them all: their notifications
-/// take some twenty milliseconds.
+/// Limit of opens of one file that cache; further ones are granted nothing. One write ends the caching
+/// of them all: their notifications take some twenty milliseconds.
 pub const CACHING_MAX: usize = 4096;
 
 /// Whether an open of these rights leaves oplocks alone.
@@ -47,9 +47,9 @@ pub const fn disturbs(access: u32) -> (bool, bool) {
 #[derive(Debug, Clone, Copy)]
 pub struct BreakRequest {
     pub stream: StreamId,
-    /// The lease that asks: it is not broken by itself.
+    /// The requester's lease, which it does not break.
     pub by_lease: Option<LeaseName>,
-    /// The open that asks, if its own oplock stays.
+    /// The requesting open, if its own oplock stays.
     pub by_open: Option<OpenId>,
     /// The state that holders may keep.
     pub keep: LeaseState,
@@ -62,7 +62,7 @@ pub struct BreakRequest {
 }
 
 impl BreakRequest {
-    /// Asks leases to give up handles that they keep open for nobody.
+    /// Requests that leases release handles without an open of an application.
     pub fn of_handles(stream: StreamId) -> Self {
         Self {
             stream,
@@ -77,7 +77,7 @@ impl BreakRequest {
     }
 }
 
-/// Caching that a new open asks for.
+/// Caching requested by a new open.
 #[derive(Debug, Clone, Copy)]
 pub struct CacheAsked<'a> {
     pub stream: StreamId,
@@ -94,7 +94,7 @@ pub struct CacheAsked<'a> {
 #[derive(Debug)]
 struct Lease {
     stream: StreamId,
-    /// The user of all its opens; none as long as it was taken back and they were not.
+    /// The user of all its opens; none between the lease's recovery and that of its first open.
     user: Option<Sid>,
     caching: CacheState,
     /// Counts changes of state (version 2).
@@ -116,9 +116,9 @@ struct Held {
     holder: Holder,
     /// Opens of the holder on the stream.
     opens: SmallVec<[OpenId; 1]>,
-    /// Whether the clients of all of them are away, or all are being closed.
+    /// Whether all of their clients are disconnected, or all are being closed.
     away: bool,
-    /// Whether one of those clients may come back under any circumstances.
+    /// Whether the volume keeps one of the opens for its client to return.
     kept: bool,
 }
 
@@ -148,13 +148,13 @@ fn holders(opens: &Opens, stream: StreamId) -> Vec<Held> {
     holders
 }
 
-/// Goes through the opens of a stream that may cache something.
+/// Lists the opens of a stream that may cache something.
 fn caching_opens(opens: &Opens, stream: StreamId) -> impl Iterator<Item = (OpenId, &Open)> {
     let ids = opens.file(stream.file).into_iter().flat_map(|node| node.opens.caching());
     ids.filter_map(move |id| Some((id, opens.get(id).filter(|open| open.stream == stream)?)))
 }
 
-/// Notes that an open whose oplock is gone need not be examined when others' caching is asked for.
+/// Stops examining an open for others' breaks once its oplock is gone.
 fn note_caching(opens: &mut Opens, id: OpenId) {
     let Some(open) = opens.get(id) else { return };
     let is_gone = match &open.holder {
@@ -168,11 +168,12 @@ fn note_caching(opens: &mut Opens, id: OpenId) {
     }
 }
 
-/// The leases, and by what opens hold, the oplocks.
+/// The leases; the opens hold the oplocks.
 ///
-/// Invariant: a lease is there exactly while an open has it, and counts its opens. Each open that caches something is listed as such with
-/// its file. A holder that is asked to give up more than READ keeps its state until it acknowledges or its time is over; operations
-/// that wait for that are woken then, and when the holder's opens are gone.
+/// Invariant: a lease exists exactly while an open has it, and counts its opens. Each open that caches
+/// something is listed as such with its file. A holder whose break takes more than READ keeps its state
+/// until it acknowledges or times out; operations waiting for that are woken then, and when the
+/// holder's opens are closed.
 #[derive(Debug, Default)]
 pub struct Caching {
     leases: HashMap<LeaseName, Lease>,
@@ -194,11 +195,11 @@ impl Caching {
         }
     }
 
-    /// Asks holders to give up caching. Returns whether the operation that asks has to wait.
+    /// Breaks holders' caching. Returns whether the requesting operation has to wait.
     ///
     /// # Errors
-    /// [`Suspend::Closing`] if a holder's client was away: its opens are being closed. FILE_NOT_AVAILABLE if it may come back for them, and
-    /// may have written what it caches.
+    /// [`Suspend::Closing`] if a holder's client was disconnected: its opens are being closed.
+    /// FILE_NOT_AVAILABLE if the client may return for them, and may have written its cached data.
     pub fn ask(
         &mut self,
         opens: &mut Opens,
@@ -244,8 +245,8 @@ impl Caching {
             if let Holder::Oplock(id) = holder
                 && opens.get(id).is_some_and(|open| !open.told)
             {
-                // The client has cached nothing yet, and could not tell to what such a break belongs: the
-                // answer will say what is left.
+                // The client has cached nothing yet, and could not match such a break to an open: the answer
+                // will have the rest.
                 self.strip(opens, agenda, holder, keep);
                 continue;
             }
@@ -259,14 +260,14 @@ impl Caching {
         Ok(wait)
     }
 
-    /// Takes from a holder whose client is away: it learns of that when it comes back.
+    /// Lowers the state of a disconnected holder: its client learns of that when it returns.
     fn strip(&mut self, opens: &mut Opens, agenda: &mut Agenda, holder: Holder, keep: LeaseState) {
         let Some(caching) = self.state_mut(opens, holder) else { return };
         *caching = CacheState::new(normal(caching.state() & keep));
         self.changed(opens, agenda, holder);
     }
 
-    /// Counts a change of a holder's caching, and has it recorded if it outlives the server.
+    /// Counts a change of a holder's caching, and records it if it outlives the server.
     fn changed(&mut self, opens: &mut Opens, agenda: &mut Agenda, holder: Holder) {
         match holder {
             Holder::Oplock(id) => {
@@ -357,8 +358,8 @@ impl Caching {
         let _ = self.ask(opens, agenda, &request);
     }
 
-    /// Breaks caching of a directory whose entries changed: copies of its listing are no longer good, except for that of `by`, the lease on it
-    /// of the client that changed them.
+    /// Breaks caching of a directory whose entries changed: copies of its listing are stale, except under
+    /// `by`, the lease on it of the client that changed them.
     pub fn directory_changed(
         &mut self,
         opens: &mut Opens,
@@ -382,7 +383,7 @@ impl Caching {
         let _ = self.ask(opens, agenda, &request);
     }
 
-    /// Asks others to give up handles on an open's file that they keep open for nobody. Returns whether that has to be waited for.
+    /// Breaks the handle caching of others on an open's file. Returns whether to wait for that.
     pub fn break_handles(
         &mut self,
         opens: &mut Opens,
@@ -398,7 +399,7 @@ impl Caching {
         self.ask(opens, agenda, &request)
     }
 
-    /// Whether an open with this holder has to be examined when others ask for caching to be given up.
+    /// Whether an open with this holder has to be examined when others' caching breaks.
     pub fn caches(&self, holder: &CacheHolder) -> bool {
         match holder {
             CacheHolder::None => false,
@@ -411,7 +412,7 @@ impl Caching {
         self.leases.get(name).map_or(LeaseState::empty(), |lease| lease.caching.state())
     }
 
-    /// Returns what this holder caches.
+    /// Returns the holder's caching.
     pub fn state_of(&self, holder: &CacheHolder) -> LeaseState {
         match holder {
             CacheHolder::None => LeaseState::empty(),
@@ -420,7 +421,7 @@ impl Caching {
         }
     }
 
-    /// Returns what an open about to be made may cache of `wanted`. Changes nothing.
+    /// Returns the part of `wanted` that a new open may cache. Changes nothing.
     fn grantable(
         &self,
         opens: &Opens,
@@ -465,15 +466,15 @@ impl Caching {
         normal(granted)
     }
 
-    /// Whether a lease is another user's: client and key of it are no secret, and give nobody else a part in it.
+    /// Whether a lease is another user's: its client and key are no secret, and give others no part in it.
     pub fn is_anothers(&self, name: LeaseName, user: &Sid) -> bool {
         self.leases.get(&name).and_then(|lease| lease.user.as_ref()).is_some_and(|owner| owner != user)
     }
 
-    /// Checks the key of a lease that is asked for.
+    /// Checks the key of a requested lease.
     ///
     /// # Errors
-    /// INVALID_PARAMETER if it is already that of another file.
+    /// INVALID_PARAMETER if another file has a lease with that key.
     pub fn check_lease_key(&self, name: LeaseName, stream: Option<StreamId>) -> Result<(), NtStatus> {
         match self.leases.get(&name) {
             Some(lease) if Some(lease.stream) != stream => Err(NtStatus::INVALID_PARAMETER),
@@ -529,7 +530,7 @@ impl Caching {
             lease.caching = CacheState::new(granted);
             false
         } else {
-            // Only to more than it has, only to all that was asked for, and not while it is being taken back.
+            // Only to more than it has, only if all of the request is granted, and not during a break.
             wanted.contains(held) && granted == wanted && granted != held && !lease.caching.is_breaking()
         };
         if upgrade {
@@ -565,7 +566,7 @@ impl Caching {
         }
     }
 
-    /// Whether a holder has been asked to give up what it caches, and has not answered.
+    /// Whether a holder's break is in progress.
     pub fn is_breaking(&self, holder: &CacheHolder) -> bool {
         match holder {
             CacheHolder::None => false,
@@ -586,7 +587,7 @@ impl Caching {
         }
     }
 
-    /// Gives up the part in caching of an open that is gone.
+    /// Releases the caching of a closed open.
     pub fn release(&mut self, holder: &CacheHolder, is_persistent: bool, agenda: &mut Agenda) {
         if let CacheHolder::Lease(name) = holder {
             let lease = self.leases.get_mut(name).expect("a lease that an open has is there");

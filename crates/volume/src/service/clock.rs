@@ -4,7 +4,7 @@ use types::{FileTime, Monotonic};
 
 /// The time of the loop, and by it that of the wall clock.
 ///
-/// Invariant: the loop's time never goes back; that of the wall clock may, when it is set.
+/// Invariant: the loop's time never decreases; the wall clock may, when it is set.
 #[derive(Debug)]
 pub struct Clock {
     now: Monotonic,

@@ -38,7 +38,7 @@ pub fn close(
     let durability = open.share.durability;
     let flush = flushing || (open.dirty && durability != Durability::Flush);
     let information = if query { Some(information::of_open(parts.fs, parts.opens, id)?) } else { None };
-    // Deleting comes first: it may have to wait for metadata, and then all of this is done again.
+    // Deletion first: it may have to wait for metadata, and then all of this is repeated.
     let removed = delete_due(parts, id)?;
     forget_open(parts, id);
     // The flush includes the record that the open is closed.
@@ -103,7 +103,7 @@ fn delete_due(parts: &mut Parts<'_>, id: OpenId) -> Result<Removed, Suspend> {
     Ok(removed)
 }
 
-/// Lets what an open was made with FILE_DELETE_ON_CLOSE for go with the last open.
+/// Marks the name or stream of a FILE_DELETE_ON_CLOSE open for deletion with the last open.
 fn mark_own_deletion(
     parts: &mut Parts<'_>,
     stream: StreamId,
@@ -111,7 +111,7 @@ fn mark_own_deletion(
     directory: bool,
     keep: bool,
 ) -> Result<(), Suspend> {
-    // No record is needed of something deleted at once.
+    // An immediate deletion needs no record.
     let is_last = |parts: &Parts<'_>| {
         parts.opens.file(stream.file).is_some_and(|node| match stream.index {
             0 => node.opens.len() == 1,
@@ -129,7 +129,7 @@ fn mark_own_deletion(
     Ok(())
 }
 
-/// Deletes the named stream of an open, if it is to go and this is its last open.
+/// Deletes the named stream of an open, if it is marked for deletion and this is its last open.
 fn delete_stream_due(parts: &mut Parts<'_>, id: OpenId, stream: StreamId) -> Result<bool, Suspend> {
     let Some(node) = parts.opens.file(stream.file) else { return Ok(false) };
     if node.opens.of_stream(stream.index) > 1 || !node.is_deleting_stream(stream.index) {
@@ -149,7 +149,7 @@ fn delete_stream_due(parts: &mut Parts<'_>, id: OpenId, stream: StreamId) -> Res
     }
 }
 
-/// Takes a name away for good, if the file has it. Returns what is left.
+/// Removes a name for good. `None` if the file no longer has it.
 pub fn remove_link(
     parts: &mut Parts<'_>,
     file: FileId,
@@ -185,7 +185,7 @@ pub fn remove_link(
     Ok(Some(unlinked))
 }
 
-/// Takes an open out of all tables, and ends what waited on it.
+/// Removes an open from all tables, and ends its waiting requests.
 fn forget_open(parts: &mut Parts<'_>, id: OpenId) {
     let Some(open) = parts.opens.remove(id, parts.agenda) else { return };
     let stream = open.stream;

@@ -1,4 +1,4 @@
-//! Answers that wait until what they say is durable.
+//! Answers that wait until their effects are durable.
 
 use super::io::flushed;
 use super::parts::Parts;

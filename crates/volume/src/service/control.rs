@@ -69,8 +69,8 @@ pub fn query_allocated_ranges(parts: &mut Parts<'_>, id: OpenId, range: ByteRang
     Ok(Reply::Ranges { ranges, more })
 }
 
-/// Gives back the whole blocks of ranges whose bytes have no defined content from here on, if the file is sparse. Takes the ranges that
-/// are done out of `ranges`.
+/// Frees the whole blocks of ranges, whose bytes then have no defined content, if the file is sparse.
+/// Removes finished ranges from `ranges`.
 pub fn trim(parts: &mut Parts<'_>, id: OpenId, ranges: &mut Vec<ByteRange>) -> Result<Reply, Suspend> {
     if parts.opens.open_for(id, rights::WRITE_DATA)?.directory {
         return Err(NtStatus::INVALID_PARAMETER.into());
@@ -139,7 +139,8 @@ pub fn delete_reparse_point(parts: &mut Parts<'_>, id: OpenId, tag: u32) -> Resu
     Ok(Reply::Done)
 }
 
-/// Answers the object id. If there is none, `make` says whether one is to be made, and whether that is granted.
+/// Answers the object id. If there is none, `make` says whether to make one, and whether that is
+/// granted.
 pub fn object_id(
     parts: &mut Parts<'_>,
     id: OpenId,

@@ -39,7 +39,7 @@ pub fn copy_chunks(
     Ok(Outcome::Later)
 }
 
-/// Makes a copy of chunks that is to begin.
+/// Makes a copy of chunks, not begun.
 fn of_chunks(
     operation: OperationId,
     (source, source_stream): (OpenId, StreamId),
@@ -115,7 +115,7 @@ fn copy_next(parts: &mut Parts<'_>, mut copy: Box<Copy>) {
     }
 }
 
-/// Writes the bytes that were read. Returns the copy if it can continue at once.
+/// Writes the bytes just read. Returns the copy if it can continue immediately.
 fn copy_piece(parts: &mut Parts<'_>, copy: Box<Copy>, result: Result<Payload, FsError>) -> Option<Box<Copy>> {
     let data = match result {
         Ok(data) if data.len() as u64 == copy.piece => data,
@@ -196,7 +196,7 @@ fn shared_bytes(
     })
 }
 
-/// Shares the blocks of a range with another file (MS-FSA 2.1.5.10.4). `chunk` becomes what is left to do.
+/// Shares the blocks of a range with another file (MS-FSA 2.1.5.10.4). Updates `chunk` to the rest.
 pub fn duplicate_extents(
     parts: &mut Parts<'_>,
     operation: OperationId,
@@ -221,7 +221,7 @@ pub fn duplicate_extents(
         chunk.source_offset += done;
         chunk.target_offset += done;
         chunk.len_bytes -= done;
-        // A transaction of this many pieces costs more than its steps tell: one of them is enough for a turn.
+        // A transaction of this many pieces costs more than its steps say: one is enough for a turn.
         parts.agenda.turn.spend(STEPS_PER_TURN);
         return Err(Suspend::Yield);
     }

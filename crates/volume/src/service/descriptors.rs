@@ -13,10 +13,10 @@ use types::NtStatus;
 pub const DESCRIPTORS_MAX: usize = 4096;
 pub const DESCRIPTOR_BYTES_MAX: usize = 4 << 20;
 
-/// The descriptors that were parsed last.
+/// Recently parsed descriptors.
 ///
-/// Invariant: at most [`DESCRIPTORS_MAX`] of them, which have at most [`DESCRIPTOR_BYTES_MAX`] on disk. None grows old: a descriptor that
-/// is changed gets another identifier.
+/// Invariant: at most [`DESCRIPTORS_MAX`] of them, of at most [`DESCRIPTOR_BYTES_MAX`] on disk. None
+/// becomes stale: a changed descriptor gets another identifier.
 #[derive(Debug, Default)]
 pub struct Descriptors {
     parsed: HashMap<SecurityId, Rc<SecurityDescriptor>>,
@@ -24,7 +24,8 @@ pub struct Descriptors {
 }
 
 impl Descriptors {
-    /// Returns the descriptor of a file, for one check of access, which takes steps; one without any is open to all.
+    /// Returns the descriptor of a file, for one check of access, which costs steps; a file without one is
+    /// open to all.
     pub fn of(
         &mut self,
         fs: &mut FileSystem,
@@ -50,7 +51,7 @@ impl Descriptors {
         Ok(parsed)
     }
 
-    /// Returns the rights on an entry that come from the rights on its directory `parent`.
+    /// Returns the rights on an entry that follow from the rights on its directory `parent`.
     pub fn parent_grants(
         &mut self,
         fs: &mut FileSystem,

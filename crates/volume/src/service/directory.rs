@@ -19,7 +19,7 @@ const SELF_COOKIE: u64 = 1;
 const PARENT_COOKIE: u64 = 2;
 /// Entries fetched at a time.
 const BATCH: usize = 128;
-/// Most entries of one answer, even if a client asks for more.
+/// Limit of entries of one answer, even if a client asks for more.
 const ENTRIES_MAX: usize = 4096;
 
 /// A request for entries of an open's directory.
@@ -53,7 +53,7 @@ struct Question<'a> {
     entries_max: usize,
 }
 
-/// The user who lists, and the entries that the user may see.
+/// The listing user, and the entries visible to it.
 struct Viewer {
     token: Arc<AccessToken>,
     share: ShareOptions,
@@ -87,7 +87,7 @@ fn list(
     viewer: &Viewer,
 ) -> Result<Vec<DirectoryEntry>, Suspend> {
     let Question { operation, directory, name, after, .. } = *question;
-    // One name is looked up, not searched for.
+    // A single name needs a lookup, not a search.
     if !name.is_empty() && !wildcard::has_wildcard(name) {
         if after != 0 {
             return Ok(Vec::new());
@@ -98,7 +98,7 @@ fn list(
             Err(error) => Err(error.into()),
         };
     }
-    // Another question has moved the cursor if it was asked meanwhile.
+    // Another query in between has moved the cursor.
     let mut found = match listing.found.take().filter(|found| found.operation == operation) {
         Some(found) => found,
         None => {
@@ -116,7 +116,7 @@ fn list(
     }
 }
 
-/// Lists the directory itself and its parent, as far as they are asked for.
+/// Lists the directory itself and its parent, if the query includes them.
 fn dots(sources: &mut Sources<'_>, question: &Question<'_>) -> Result<Vec<DirectoryEntry>, Suspend> {
     let mut out = Vec::new();
     let dots = [(SELF_COOKIE, question.directory, "."), (PARENT_COOKIE, question.parent, "..")];
@@ -131,8 +131,8 @@ fn dots(sources: &mut Sources<'_>, question: &Question<'_>) -> Result<Vec<Direct
     Ok(out)
 }
 
-/// Continues behind what was `found`, as long as the turn is not spent. After a miss the entries that follow are asked for too: they come
-/// with the same wait.
+/// Continues behind the `found` entries until the turn is spent. After a miss it also requests the
+/// entries that follow, to load them in the same wait.
 fn list_on(
     sources: &mut Sources<'_>,
     listing: &mut Listing,
@@ -176,7 +176,7 @@ fn list_on(
     Ok(())
 }
 
-/// Describes an entry, unless it is gone, or hidden from a viewer who has no right to it.
+/// Describes an entry, unless it is gone, or hidden from a viewer without rights on it.
 fn show(
     sources: &mut Sources<'_>,
     directory: FileId,

@@ -21,11 +21,11 @@ use crate::security::{self, rights};
 use smallvec::SmallVec;
 use types::NtStatus;
 
-/// Answers a create that happened already; one that did not holds its GUID from here on.
+/// Answers the replay of a completed create; any other create holds its GUID from here on.
 ///
 /// # Errors
-/// DUPLICATE_OBJECTID if the GUID is taken and this is no replay; FILE_NOT_AVAILABLE for a replay of what is still in progress;
-/// ACCESS_DENIED if the open is another caller's.
+/// DUPLICATE_OBJECTID if the GUID is taken and this is no replay; FILE_NOT_AVAILABLE for a replay of a
+/// create still in progress; ACCESS_DENIED if the open is another caller's.
 pub fn replayed(
     parts: &mut Parts<'_>,
     create: &Create,
@@ -55,7 +55,7 @@ pub fn replayed(
         return Err(NtStatus::ACCESS_DENIED.into());
     }
     let path = seen_path(parts.fs, open)?;
-    // An open whose client still has its session may wait as well: the answer before reached nobody.
+    // An open whose client still has its session may wait as well: its earlier answer was lost.
     if other_session || open.disconnected.is_some() {
         take_up(parts, id, &create.caller);
     }
@@ -73,7 +73,8 @@ pub fn replayed(
     Ok(Some(Reply::Created(Box::new(created))))
 }
 
-/// Whether an open is to outlive the server: its client asks for it, through a share that promises it (MS-SMB2 3.3.5.9.10).
+/// Whether an open is to outlive the server: its client requests it, through a share that offers it
+/// (MS-SMB2 3.3.5.9.10).
 pub fn is_persistent(create: &Create) -> bool {
     create.caller.share.continuously_available
         && matches!(create.durable, Some(DurableRequest::Version2 { persistent: true, .. }))
@@ -89,18 +90,20 @@ pub fn durable_for(timeouts: DurableTimeouts, create: &Create, may: bool) -> Opt
     Some(Durable { request, timeout: asked.unwrap_or(timeouts.usual).min(timeouts.max) })
 }
 
-/// Closes what an application has open through another client: it came to this one. Only opens of the same user, of the same file and
-/// through the same share are closed (MS-SMB2 3.3.5.9.13). Call this when the create has passed its access check.
+/// Closes opens of an application instance that moved here from another client. Only opens of the same
+/// user, of the same file and through the same share are closed (MS-SMB2 3.3.5.9.13). Call this when
+/// the create has passed its access check.
 ///
 /// # Errors
-/// FILE_FORCED_CLOSED if what is open has a version that this create's does not exceed.
+/// FILE_FORCED_CLOSED if this create's version does not exceed that of an open.
 pub fn replace_instance(parts: &mut Parts<'_>, create: &Create, file: &Attributes) -> Result<(), Suspend> {
     let Some(asked) = create.app_instance else { return Ok(()) };
     let caller = &create.caller;
     let mut replaced = SmallVec::<[OpenId; 2]>::new();
     for (id, open) in parts.opens.of_file(file.file) {
         let Some(held) = open.app_instance.filter(|held| held.id == asked.id) else { continue };
-        // The identifier is no secret: it says which of a user's own opens are meant, and gives no right over another's.
+        // The identifier is no secret: it selects among a user's own opens, and gives no right over
+        // another's.
         if open.client == caller.client
             || open.token.user != caller.token.user
             || open.standing.share() != caller.standing.share()
@@ -126,11 +129,11 @@ pub fn replace_instance(parts: &mut Parts<'_>, create: &Create, file: &Attribute
     Err(Suspend::Closing(file.file))
 }
 
-/// Takes up a durable open again.
+/// Reconnects a durable open.
 ///
 /// # Errors
-/// OBJECT_NAME_NOT_FOUND if there is none that fits; ACCESS_DENIED if it is another user's; INVALID_PARAMETER if it is of another file: a
-/// name that nothing has any more is one that it may have had.
+/// OBJECT_NAME_NOT_FOUND if none fits; ACCESS_DENIED if it is another user's; INVALID_PARAMETER if it
+/// is another file's. A name that no file has any more may have been the open's.
 pub fn reconnect(parts: &mut Parts<'_>, request: &Reconnect) -> Result<Reply, Suspend> {
     let missing = NtStatus::OBJECT_NAME_NOT_FOUND;
     let open = parts.opens.get(request.open).ok_or(missing)?;
@@ -142,12 +145,13 @@ pub fn reconnect(parts: &mut Parts<'_>, request: &Reconnect) -> Result<Reply, Su
     let guid_fits = match durable.request {
         // An open without a GUID has one of zeroes.
         DurableRequest::Version1 => request.create_guid.is_none_or(|guid| guid == Guid::default()),
-        // Version 1's way to reconnect knows no GUID, and takes up either.
+        // Version 1's reconnect has no GUID and fits either version.
         DurableRequest::Version2 { create_guid, .. } => {
             request.create_guid.is_none_or(|guid| guid == create_guid)
         }
     };
-    // A lease belongs to its client, as does what outlives the server; an oplock to any client of the user that knows the handle.
+    // A lease or a persistent open belongs to its client; an oplock to any client of the user that knows
+    // the handle.
     let bound = open.persistent || matches!(open.holder, CacheHolder::Lease(_));
     let elsewhere = open.root != request.caller.root;
     if !guid_fits
@@ -186,7 +190,8 @@ pub fn reconnect(parts: &mut Parts<'_>, request: &Reconnect) -> Result<Reply, Su
     Ok(Reply::Created(Box::new(created)))
 }
 
-/// Whether nothing has the name by which a client takes up its open: the file was renamed, and the client was not told.
+/// Whether no file has the name in a client's reconnect: the file was renamed, and the client does not
+/// know.
 fn has_no_file(fs: &mut FileSystem, names: &ShortNames, request: &Reconnect) -> Result<bool, Suspend> {
     let Ok(parsed) = path::parse(&request.path) else { return Ok(false) };
     match walk(fs, names, request.caller.root, &parsed) {
@@ -219,10 +224,9 @@ fn take_up(parts: &mut Parts<'_>, id: OpenId, caller: &Caller) {
     parts.agenda.tasks.wake(stream.file);
 }
 
-/// Whether today's tree connect of the same user allows what the open was granted: it comes through the
-/// same share, which gives as much, to a token that has lost nothing. Of an open that outlived the
-/// server only a digest of the token is known: if that changed, the file has to grant the open's access
-/// anew.
+/// Whether the present tree connect of the same user allows the open's granted access: it uses the same
+/// share, which grants as much, and its token has lost nothing. Of an open that outlived the server
+/// only a digest of the token is known: if that changed, the file has to grant the open's access anew.
 fn may_take_up(parts: &mut Parts<'_>, id: OpenId, caller: &Caller) -> Result<bool, Suspend> {
     let open = parts.opens.get(id).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
     if open.standing.share() != caller.standing.share()

@@ -112,7 +112,7 @@ fn note_kept(parts: &mut Parts<'_>, create: &Create, id: OpenId, kept_before: Op
     }
 }
 
-/// Returns the name of the lease that a create asks for.
+/// Returns the name of a create's lease.
 pub fn lease_name(create: &Create) -> Option<LeaseName> {
     match &create.cache {
         CacheRequest::Lease(lease) => Some((create.caller.client, lease.key)),

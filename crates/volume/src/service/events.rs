@@ -3,12 +3,12 @@
 use crate::backend::{Event, OperationId, Refusal, Reply};
 use types::NtStatus;
 
-/// Identifiers from here on name operations of the service's own: nobody waits for their answers.
+/// Identifiers from here on name the service's own operations, whose answers are ignored.
 pub const INTERNAL: u64 = 3 << 62;
 
 /// Answers, breaks and closings that the server has not fetched yet, in their order.
 ///
-/// Invariant: an operation is answered once, and nothing is told of it after that.
+/// Invariant: an operation is answered once, and has no event after that.
 #[derive(Debug, Default)]
 pub struct Events(Vec<Event>);
 

@@ -23,7 +23,7 @@ pub struct FileOpens {
 }
 
 impl FileOpens {
-    /// Adds an open of this stream, which `caches` something or does not. Returns its place.
+    /// Adds an open of this stream; `caches`: it caches something. Returns its place.
     pub fn insert(&mut self, id: OpenId, stream: u32, caches: bool) -> u64 {
         let place = self.next_place;
         self.next_place += 1;
@@ -76,7 +76,7 @@ impl FileOpens {
         self.caching.remove(&place);
     }
 
-    /// Goes through the opens that may cache something, in the order in which they were made.
+    /// Lists the opens that may cache something, oldest first.
     pub fn caching(&self) -> impl Iterator<Item = OpenId> {
         self.caching.values().copied()
     }
@@ -116,7 +116,7 @@ impl FileOpens {
     }
 }
 
-/// Something that is to go with the last open.
+/// A name or stream to delete with the last open.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Doomed {
     /// A name of the file.
@@ -140,12 +140,12 @@ pub struct FileNode {
 }
 
 impl FileNode {
-    /// Whether any name of the file is to go.
+    /// Whether any name of the file is marked for deletion.
     pub fn is_deleting(&self) -> bool {
         !self.deleting.is_empty()
     }
 
-    /// Whether this name is to go.
+    /// Whether this name is marked for deletion.
     pub fn is_deleting_link(&self, link: &LinkName) -> bool {
         self.deleting.contains(link)
     }
@@ -154,12 +154,12 @@ impl FileNode {
         self.deleting_streams.contains(&stream)
     }
 
-    /// Returns the names that are to go.
+    /// Returns the names marked for deletion.
     pub fn deleting(&self) -> &[LinkName] {
         &self.deleting
     }
 
-    /// Lets a name go with the last open. Whether that is new.
+    /// Marks a name for deletion with the last open. Returns whether that is new.
     pub fn delete_link(&mut self, link: LinkName) -> bool {
         let is_new = !self.deleting.contains(&link);
         if is_new {
@@ -173,7 +173,7 @@ impl FileNode {
         self.kept.insert(doomed)
     }
 
-    /// Lets a name stay, or notes that it is gone. Whether a record says otherwise.
+    /// Unmarks a name, or notes its removal. Returns whether a record has to be removed.
     #[must_use]
     pub fn forget_link(&mut self, link: &LinkName) -> bool {
         self.deleting.retain(|other| other != link);
@@ -184,7 +184,7 @@ impl FileNode {
         self.deleting_streams.insert(stream);
     }
 
-    /// Lets a named stream stay, or notes that it is gone. Whether a record says otherwise.
+    /// Unmarks a named stream, or notes its removal. Returns whether a record has to be removed.
     #[must_use]
     pub fn forget_stream(&mut self, stream: u32) -> bool {
         self.deleting_streams.remove(&stream);

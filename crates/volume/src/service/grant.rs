@@ -1,7 +1,9 @@
-//! The rights that a share gives its callers, and those that each operation needs of it beside what the file's descriptor says.
+//! A share's grants to its callers, and the rights that each operation needs of it beside the file's
+//! descriptor.
 //!
-//! Everything that changes something passes here: a CREATE with [`needed_to_create`], an operation on an open with [`needed`]. An
-//! open's own rights are not enough: a hard link needs none of them, and a share's options may have changed since.
+//! Every operation that changes something is checked here: a CREATE with [`needed_to_create`], one on
+//! an open with [`needed`]. An open's own rights are not enough: a hard link needs none of them, and a
+//! share's options may have changed since.
 
 use super::options;
 use crate::backend::{Caller, Create, OpenId, Operation, SetInformation, ShareOptions};
@@ -64,14 +66,15 @@ pub enum Effect {
     Opens,
     Overwrites,
     Supersedes,
-    /// The stream is one of a file that is there.
+    /// The open makes a stream of an existing file.
     MakesStream,
     MakesFile,
     MakesDirectory,
 }
 
-/// Returns the rights that an effect on an existing file needs beside what is wanted for the open, of the file's descriptor and of the
-/// share alike (MS-FSA 2.1.5.1.2.1). A new file belongs to its maker: for that the directory's descriptor decides.
+/// Returns the rights that an effect on an existing file needs beside the desired access, of the file's
+/// descriptor and of the share alike (MS-FSA 2.1.5.1.2.1). A new file belongs to its maker: for that
+/// the directory's descriptor decides.
 pub const fn beside(create: &Create, effect: Effect) -> u32 {
     let attributes = if create.extended_attributes.is_empty() { 0 } else { rights::WRITE_EA };
     match effect {
@@ -82,8 +85,9 @@ pub const fn beside(create: &Create, effect: Effect) -> u32 {
     }
 }
 
-/// Returns the rights that a CREATE needs of its share: those of the open, and those that its disposition, its options and its contexts
-/// would need if they were operations of their own. `given` is the descriptor that comes with it, if it is used.
+/// Returns the rights that a CREATE needs of its share: those of the open, and those that its
+/// disposition, its options and its contexts would need as separate operations. `given` is its own
+/// descriptor, if it is used.
 pub fn needed_to_create(create: &Create, effect: Effect, given: Option<&SecurityDescriptor>) -> Needs {
     let made = match effect {
         Effect::MakesFile => rights::ADD_FILE,
@@ -98,8 +102,8 @@ pub fn needed_to_create(create: &Create, effect: Effect, given: Option<&Security
         needed |= rights::WRITE_EA;
     }
     if let Some(given) = given {
-        // The maker of a file says who else gets at it, as in Windows, but not what is audited: a SACL that is present may be empty, or
-        // none at all, and both change what is inherited.
+        // The maker of a file decides about others' access, as in Windows, but not about audit: a present
+        // SACL, empty and NULL ones included, changes what is inherited.
         if given.control.contains(Control::SACL_PRESENT) {
             needed |= rights::WRITE_DAC;
         }
@@ -127,14 +131,15 @@ pub fn needed(operation: &Operation) -> Option<(OpenId, Needs)> {
         }
         Operation::SetInformation { open, set } => Some((*open, Needs::All(needed_to_set(set)))),
         Operation::SetSecurity { open, parts, .. } => Some((*open, Needs::All(needed_to_secure(*parts)))),
-        // No share grants the management of a volume: who may not write through it may not change quotas either.
+        // No share grants the management of a volume: callers who may not write through it may not change
+        // quotas either.
         Operation::SetQuotas { open, .. } => Some((*open, writing)),
         Operation::SetSparse { open, .. }
         | Operation::SetReparsePoint { open, .. }
         | Operation::DeleteReparsePoint { open, .. }
         | Operation::SetIntegrity { open, .. } => Some((*open, marking)),
         Operation::ObjectId { open, create: true } => Some((*open, marking)),
-        // Create and Reconnect look at what their callers want; the rest only reads, waits or ends.
+        // Create and Reconnect check the access that their callers want; the rest only reads, waits or ends.
         Operation::OpenRoot { .. }
         | Operation::Create(_)
         | Operation::Reconnect(_)
@@ -181,8 +186,8 @@ const fn needed_to_set(set: &SetInformation) -> u32 {
     }
 }
 
-/// Returns the rights that a change of these parts needs. No share grants ACCESS_SYSTEM_SECURITY: a caller who may not change a DACL
-/// through it may not change a SACL either.
+/// Returns the rights that a change of these parts needs. No share grants ACCESS_SYSTEM_SECURITY:
+/// callers who may not change a DACL through it may not change a SACL either.
 fn needed_to_secure(parts: u32) -> u32 {
     let needed = Parts::from_bits_truncate(parts).access_to_set();
     let audited = if needed & rights::ACCESS_SYSTEM_SECURITY != 0 { rights::WRITE_DAC } else { 0 };

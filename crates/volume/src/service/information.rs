@@ -67,7 +67,7 @@ pub fn of_open(fs: &mut FileSystem, opens: &Opens, id: OpenId) -> Result<FileInf
     Ok(information)
 }
 
-/// Makes the answer to a create, for an open that exists; `path` is what its caller sees.
+/// Makes the answer to a create, for an existing open; `path` is the caller's view of it.
 pub fn describe(
     fs: &mut FileSystem,
     opens: &Opens,

@@ -8,7 +8,7 @@ use super::tunnel::Removed;
 use crate::fs::{AttributeChange, FileId, FsError, names_equal};
 use types::FileTime;
 
-/// Keeps the name of a file that was removed; `created`: when the file was made.
+/// Keeps a removed name; `created`: the file's time of creation.
 pub fn keep(parts: &mut Parts<'_>, link: &LinkName, created: FileTime) {
     let now = parts.agenda.clock.now();
     let short = parts.names.told_for(link.parent, &link.name);

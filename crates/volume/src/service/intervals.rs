@@ -1,8 +1,9 @@
-//! Ranges of a stream by place: those that meet a given one are found without examining the others.
+//! Ranges of a stream by place: finds those that meet a given one without examining the others.
 //!
-//! An AVL tree in the order of the ranges' starts, each node of which knows the furthest end below it. Promises: inserting, removing and
-//! asking whether any range meets another take steps in proportion to the logarithm of their number; listing those that meet it, one
-//! more for each of them. Deterministic: nothing here depends on a hash or a random number that a client could guess.
+//! An AVL tree in the order of the ranges' starts, each node of which knows the furthest end below it.
+//! Promises: inserting, removing and checking for any range that meets another take steps in proportion
+//! to the logarithm of their number; listing those that meet it, one more for each of them.
+//! Deterministic: no hash or random number that a client could guess.
 
 use crate::backend::ByteRange;
 use slab::Slab;
@@ -56,7 +57,7 @@ struct Node<T> {
     end_max: u128,
 }
 
-/// A set of ranges, each with a tag: one range may be there under several tags.
+/// A set of ranges, each with a tag: one range may have several tags.
 #[derive(Debug)]
 pub struct IntervalSet<T> {
     nodes: Slab<Node<T>>,
@@ -77,7 +78,7 @@ impl<T: Ord + Copy> IntervalSet<T> {
         self.root = Some(self.insert_below(self.root, new));
     }
 
-    /// Removes a range that is there under this tag.
+    /// Removes a range with this tag.
     pub fn remove(&mut self, interval: Interval, tag: T) {
         self.root = self.remove_below(self.root, &(interval, tag));
         if self.root.is_none() {
@@ -145,7 +146,7 @@ impl<T: Ord + Copy> IntervalSet<T> {
         Some(self.balance(at))
     }
 
-    /// Takes the first node below, and returns it with the tree that is left.
+    /// Takes the first node below, and returns it with the rest of the tree.
     fn take_first(&mut self, at: usize) -> (usize, NodeIndex) {
         count_step();
         match self.nodes[at].left {
@@ -172,7 +173,7 @@ impl<T: Ord + Copy> IntervalSet<T> {
         (node.height, node.end_max) = (height, end_max);
     }
 
-    /// Makes the heights of both sides differ by one at most. Returns the node that now stands there.
+    /// Makes the heights of both sides differ by at most one. Returns the node now in this place.
     fn balance(&mut self, at: usize) -> usize {
         let (left, right) = (self.nodes[at].left, self.nodes[at].right);
         match (left, right) {
@@ -195,7 +196,7 @@ impl<T: Ord + Copy> IntervalSet<T> {
         }
     }
 
-    /// Rotates: the left child comes to stand in this node's place.
+    /// Rotates: the left child takes this node's place.
     fn lift_left(&mut self, at: usize) -> usize {
         let lifted = self.nodes[at].left.expect("the higher side has a node");
         self.nodes[at].left = self.nodes[lifted].right;
@@ -205,7 +206,7 @@ impl<T: Ord + Copy> IntervalSet<T> {
         lifted
     }
 
-    /// Rotates: the right child comes to stand in this node's place.
+    /// Rotates: the right child takes this node's place.
     fn lift_right(&mut self, at: usize) -> usize {
         let lifted = self.nodes[at].right.expect("the higher side has a node");
         self.nodes[at].right = self.nodes[lifted].left;

@@ -1,6 +1,7 @@
-//! READ, WRITE, FLUSH: checked here, carried out below (MS-FSA 2.1.5.2, 2.1.5.3, 2.1.5.6).
+//! READ, WRITE, FLUSH: checked here, done by the file layer (MS-FSA 2.1.5.2, 2.1.5.3, 2.1.5.6).
 //!
-//! A read or a write finds its open, checks rights and locks, and hands down. It allocates nothing of its own and touches no path.
+//! A read or a write finds its open, checks rights and locks, and calls the file layer. It allocates
+//! nothing and touches no path.
 
 use super::locks::Obstacle;
 use super::open_record::FixedTimes;
@@ -19,7 +20,7 @@ use types::NtStatus;
 
 /// A write at this offset goes to the end of the file (MS-FSA 2.1.5.3).
 const TO_END: u64 = u64::MAX;
-/// A write at this offset goes where the last one ended: over the wire there is no such place.
+/// Offset of a write at the current position: SMB has none.
 const AT_POSITION: u64 = u64::MAX - 1;
 
 pub fn read(parts: &mut Parts<'_>, operation: OperationId, id: OpenId, range: ByteRange) {
@@ -76,8 +77,8 @@ pub fn finish_read(
     parts.agenda.events.done(operation, result);
 }
 
-/// Writes, or parks the write: until metadata has come into memory, at which only one to the end of the file looks, or until a client that
-/// wrote to the stream and is away has come back, or will not any more.
+/// Writes, or parks the write: for metadata, which only a write to the end of the file needs, or until
+/// a disconnected client that wrote to the stream returns or is given up.
 pub fn write_or_wait(
     parts: &mut Parts<'_>,
     operation: OperationId,
@@ -198,13 +199,14 @@ fn check_range(parts: &Parts<'_>, id: OpenId, stream: StreamId, range: ByteRange
     }
 }
 
-/// Whether another client than that of an open is away and may have written. A client knows the order of its own writes.
+/// Whether another client than the open's is disconnected and may have written. A client knows the
+/// order of its own writes.
 fn is_writer_elsewhere(parts: &Parts<'_>, id: OpenId, stream: StreamId) -> bool {
     let client_of = |id| parts.opens.get(id).map(|open| open.client);
     parts.locks.writers_away(stream).any(|away| client_of(away) != client_of(id))
 }
 
-/// Checks that nobody is away who may have written to the stream of an open, and would write that again.
+/// Checks that no disconnected client may repeat a write to the stream of an open.
 pub fn check_writers(parts: &Parts<'_>, id: OpenId, stream: StreamId) -> Result<(), Suspend> {
     check_range(parts, id, stream, ByteRange { offset: 0, len_bytes: 0 })
 }
@@ -254,7 +256,7 @@ fn after_flush(parts: &mut Parts<'_>, id: OpenId, succeeded: bool) {
     }
 }
 
-/// Takes the end of a flush, and answers what waited for it.
+/// Takes the result of a flush, and answers the operations that waited for it.
 pub fn flushed(parts: &mut Parts<'_>, token: u64, result: Result<(), FsError>) {
     let (operation, reply) = match parts.transfers.take(token) {
         Some(InFlight::Flush { operation, open, .. }) => {

@@ -23,7 +23,7 @@ struct Places {
 }
 
 impl LastingOpens {
-    /// Makes a count with room for `max` opens, those with long paths counted as several.
+    /// Makes a count of at most `max` opens, those with long paths counted as several.
     pub fn new(max: usize) -> Self {
         Self(Rc::new(RefCell::new(Places { max, count: 0, users: HashMap::new() })))
     }
@@ -51,7 +51,8 @@ impl LastingOpens {
 
 /// One volume's part of them.
 ///
-/// Invariant: `own` is what this volume counted in `all`; it is given back when the volume is left to another server.
+/// Invariant: `own` is this volume's part of `all`; it is released when another server takes the
+/// volume.
 #[derive(Debug)]
 pub struct LastingHere {
     all: LastingOpens,

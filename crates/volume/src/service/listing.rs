@@ -4,8 +4,8 @@ use crate::backend::{DirectoryEntry, OperationId, WideString};
 use crate::fs::{DirectoryCursor, Entry, FileId, compare_names};
 use std::collections::HashMap;
 
-/// Renamed entries that a listing remembers. A client that lists and renames what it finds has its last answer in hand, of a few thousand
-/// entries at most; beyond them an entry is met again.
+/// Limit of renamed entries in a listing. A client that renames entries while it lists has an answer of
+/// at most a few thousand entries in hand; beyond the limit an entry may be listed twice.
 const RENAMED_MAX: usize = 4096;
 
 /// The place of an open in its directory, kept from one question to the next.
@@ -31,8 +31,8 @@ pub struct Found {
 }
 
 impl Listing {
-    /// Notes that an entry has another name. Whether the client has seen it is known with the next question: entries beyond the client's
-    /// buffer are listed anew.
+    /// Notes that an entry has another name. Whether the client has seen it shows with the next query:
+    /// entries beyond the client's buffer are listed anew.
     pub fn note_renamed(&mut self, file: FileId, old: &[u16], new: &[u16]) {
         if self.renamed.len() < RENAMED_MAX {
             self.renamed.push((file, old.into(), new.into()));

@@ -37,15 +37,15 @@ pub struct LockRequest<'a> {
 struct StreamLocks {
     held: RangeLocks,
     waiting: WaitingLocks,
-    /// Opens that may write, whose clients are away and may come back to say a write again that was answered in vain: until then nobody
-    /// else writes, or that write would undo a later one.
+    /// Opens that may write, of disconnected clients that may return and repeat an unanswered write: until
+    /// then others do not write, or the repeated write would undo a later one.
     away: BTreeSet<OpenId>,
 }
 
 /// Why a read or a write of a range is not carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Obstacle {
-    /// Another one has it locked.
+    /// Another open has locked it.
     Locked,
     /// A client that wrote to the stream is away.
     WriterAway,
@@ -77,8 +77,9 @@ impl LockOwner {
 
 /// The locks of all streams.
 ///
-/// Invariant: a stream stands here exactly while an open of it holds a lock or waits for one. A request that waits is parked in
-/// [`super::tasks`] with [`Wait::Lock`]. `taken` counts the locks held and waited for with the sessions and users of their opens.
+/// Invariant: a stream is listed exactly while an open of it holds a lock or waits for one. A waiting
+/// request is parked in [`super::tasks`] with [`Wait::Lock`]. `taken` counts the locks held and waited
+/// for by the sessions and users of their opens.
 #[derive(Debug)]
 pub struct Locks {
     streams: HashMap<StreamId, StreamLocks>,
@@ -134,12 +135,12 @@ impl Locks {
         locks.held.check_io(open, range, true).map_err(|_| Obstacle::Locked)
     }
 
-    /// Goes through the opens whose clients are away and may have written to the stream.
+    /// Lists the opens of disconnected clients that may have written to the stream.
     pub fn writers_away(&self, stream: StreamId) -> impl Iterator<Item = OpenId> {
         self.streams.get(&stream).into_iter().flat_map(|locks| locks.away.iter().copied())
     }
 
-    /// Lets nobody else write to the stream of an open whose client is away.
+    /// Blocks others' writes to the stream of an open whose client is disconnected.
     pub fn hold_writes(&mut self, id: OpenId, stream: StreamId) {
         self.streams.entry(stream).or_default().away.insert(id);
     }
@@ -153,7 +154,7 @@ impl Locks {
         }
     }
 
-    /// Takes back a lock that an open held before a start of the server. False: another one's is in the way.
+    /// Restores a lock that an open held before a restart of the server. False: another one conflicts.
     pub fn restore(
         &mut self,
         id: OpenId,
@@ -170,7 +171,7 @@ impl Locks {
         fits
     }
 
-    /// Takes locks or gives them up, as the request says.
+    /// Takes or releases locks, as the request says.
     pub fn lock(&mut self, request: &LockRequest<'_>, around: &mut Around<'_>) -> Result<Outcome, Suspend> {
         let LockRequest { operation, open: id, elements, sequence } = *request;
         let open = around.opens.open_for(id, 0)?;
@@ -307,7 +308,7 @@ impl Locks {
         }
     }
 
-    /// Ends the requests of an open that is gone or cannot be used any more, and frees the ranges that it holds.
+    /// Ends the requests of an open that is closed or unusable, and frees its ranges.
     pub fn release(&mut self, owner: LockOwner, around: &mut Around<'_>) {
         self.abort_waiting(&owner, around.agenda);
         let LockOwner { id, stream, session, token, is_persistent } = owner;
@@ -336,7 +337,7 @@ impl Locks {
         }
     }
 
-    /// Counts the locks of an open that another session takes up with that one.
+    /// Moves the counts of an open's locks to the session that takes the open over.
     pub fn hand_over(&mut self, id: OpenId, stream: StreamId, from: SessionId, to: SessionId) {
         let locks = self.count(stream, id);
         self.taken.hand_over(from, to, locks);
@@ -355,7 +356,7 @@ impl StreamLocks {
     }
 }
 
-/// Notes that a lock of an open is to be recorded, if the open outlives the server. Whether it does.
+/// Notes a lock of an open to be recorded, if the open outlives the server. Returns whether it does.
 fn note(around: &mut Around<'_>, id: OpenId, element: &LockElement) -> bool {
     note_range(around, id, element.range.into(), element.exclusive != Some(true));
     around.opens.get(id).is_some_and(|open| open.persistent)
@@ -364,7 +365,7 @@ fn note(around: &mut Around<'_>, id: OpenId, element: &LockElement) -> bool {
 fn note_range(around: &mut Around<'_>, id: OpenId, interval: Interval, shared: bool) {
     if around.opens.get(id).is_some_and(|open| open.persistent) {
         around.agenda.records.lock(id, interval, shared);
-        // The sequence numbers stand with the open.
+        // The open's record has the sequence numbers.
         around.agenda.records.open(id);
     }
 }

@@ -70,7 +70,7 @@ impl<'a> Making<'a> {
             }
         };
         let stream = match self.fill(parts, file) {
-            // The client is told that nothing was made: its name is free, and nothing is charged for it.
+            // The answer says that nothing was made: the name is free, and nothing is charged for it.
             Err(Suspend::Status(status)) if !Planted::RefusedCreateStays.is_planted() => {
                 close::remove_link(parts, file, &self.link, self.directory, None)?;
                 parts.replays.finish(attempt, parts.agenda);
@@ -89,7 +89,7 @@ impl<'a> Making<'a> {
         })
     }
 
-    /// Gives a new file all that the create asks for beside its name.
+    /// Sets all properties of a new file that the create requests beside its name.
     fn fill(&self, parts: &mut Parts<'_>, file: FileId) -> Result<StreamId, Suspend> {
         let stream = match self.parsed.stream {
             Some(name) => make_stream(parts, file, name, &self.target)?,
@@ -151,7 +151,7 @@ impl<'a> Making<'a> {
         Ok(file)
     }
 
-    /// Tells watchers and holders of leases on the directory.
+    /// Notifies watchers and holders of leases on the directory.
     fn tell(&self, parts: &mut Parts<'_>) {
         let what = if self.directory { notify::DIR_NAME } else { notify::FILE_NAME };
         parts.watches.changed(self.target.path(None).whole(), notify::ADDED, what);
@@ -187,7 +187,7 @@ pub fn make_stream(
     Ok(stream)
 }
 
-/// Allocates the space that a create asks for.
+/// Allocates the space that a create requests.
 pub fn allocate(
     parts: &mut Parts<'_>,
     create: &Create,

@@ -1,31 +1,33 @@
 //! The file server's view of a volume: opens and their effects on each other.
 //!
-//! [`Service`] implements [`Backend`] over a [`FileSystem`]: it decides about access, share modes, locks, oplocks, leases, deletion and
-//! notification, and lets the file layer do the rest. No clock, no thread, no socket: operations and the time go in, events come out.
+//! [`Service`] implements [`Backend`] over a [`FileSystem`]: it decides about access, share modes,
+//! locks, oplocks, leases, deletion and notification, and leaves the rest to the file layer. No clock,
+//! thread or socket: operations and the time go in, events come out.
 //!
-//! **How an operation runs** ([`run`]). It is tried from its beginning: first everything is checked,
-//! then everything is changed. If it cannot continue it is parked whole, and tried again from its
-//! beginning later: when metadata has come into memory, or when a holder has given up its caching.
-//! Locks and notifications wait in their own queues. Data moves without being parked.
+//! **How an operation runs** ([`run`]). Each try starts at the beginning: it checks everything first,
+//! then changes everything. An operation that cannot continue is parked whole, and tried again from its
+//! beginning later: when metadata is in memory, or when a holder has released its caching. Locks and
+//! notifications wait in their own queues. Data moves without being parked.
 //!
-//! **How long it runs.** The operations that clients ask for between two polls take a bounded number of steps ([`turn`]); the rest waits
-//! for the next poll, and [`Backend::next_timeout`] says that it is due. A walk over many entries keeps its place and continues from there.
+//! **How long it runs.** Clients' operations between two polls take a bounded number of steps
+//! ([`turn`]); the rest waits for the next poll, which [`Backend::next_timeout`] makes due. A walk over
+//! many entries keeps its place and continues from there.
 //!
 //! **Ownership.** Each kind of state has a part that owns it, with its invariant above the type:
 //!
 //! | part | owns |
 //! |---|---|
 //! | [`Agenda`] | the time, the steps of the turn, timers, operations that wait, events for the server |
-//! | [`Opens`] | opens by identifier, file and owner; names and streams that go with the last open |
+//! | [`Opens`] | opens by identifier, file and owner; names and streams deleted with the last open |
 //! | [`Caching`] | leases, and the rules by which oplocks and leases are granted and broken |
 //! | [`Locks`] | byte-range locks and the requests that wait for them |
 //! | [`Watches`] | watched directories, and changes not yet reported |
-//! | [`Replays`] | create GUIDs, by which a create that comes again is known |
+//! | [`Replays`] | create GUIDs, which identify repeated creates |
 //! | [`Records`](records::Records) | changes of opens that outlive the server, until they are in the journal |
-//! | [`ShortNames`] | names of eight and three characters that were reported |
+//! | [`ShortNames`] | reported 8.3 names |
 //! | [`Descriptors`] | security descriptors in parsed form |
 //! | [`Transfers`] | operations that the file layer works on |
-//! | [`Reclaims`] | deleted files and streams whose space is still to be given back |
+//! | [`Reclaims`] | deleted files and streams whose space is not freed yet |
 //!
 //! An operation takes the parts that it touches as arguments; one that touches many takes [`Parts`], which lends them for one try.
 //! [`perform`] is the table of operations.
@@ -130,10 +132,10 @@ pub use wildcard::PATTERN_UNITS_MAX;
 /// Limits that an administrator sets.
 #[derive(Debug, Clone)]
 pub struct ServiceConfig {
-    /// Opens at once, those whose clients are away included; a user has no more than are free. Beyond, creates answer
-    /// TOO_MANY_OPENED_FILES.
+    /// Limit of opens, including those of disconnected clients; a user has no more than are free. Beyond
+    /// it, creates answer TOO_MANY_OPENED_FILES.
     pub opens_max: usize,
-    /// Operations that wait for something at once; beyond, they answer INSUFFICIENT_RESOURCES.
+    /// Limit of waiting operations; beyond it, operations answer INSUFFICIENT_RESOURCES.
     pub parked_max: usize,
     /// Byte-range locks that one open holds or waits for; beyond, LOCK answers INSUFFICIENT_RESOURCES, as beyond the next two.
     pub locks_per_open: usize,
@@ -143,9 +145,9 @@ pub struct ServiceConfig {
     pub locks_max: usize,
     /// The time for which a durable handle waits for its client if the client does not say.
     pub durable_timeout: Duration,
-    /// The longest time that a client may ask for.
+    /// Longest timeout that a client may request.
     pub durable_timeout_max: Duration,
-    /// Opens that outlast their connections, counted over all volumes that are given the same.
+    /// Count of opens that outlast their connections, over all volumes with the same one.
     pub lasting: LastingOpens,
 }
 
@@ -167,9 +169,9 @@ impl Default for ServiceConfig {
     }
 }
 
-/// The file layer behind [`Backend`]: takes operations in, hands them to the parts, and polls.
+/// The file layer behind [`Backend`]: takes operations, passes them to the parts, and polls.
 ///
-/// Invariant: between two calls no operation that could continue is left behind, unless the turn is spent.
+/// Invariant: between two calls no operation that could continue waits, unless the turn is spent.
 pub struct Service {
     fs: FileSystem,
     opens: Opens,
@@ -186,7 +188,7 @@ pub struct Service {
     durable_timeouts: DurableTimeouts,
     /// The file layer's events, kept for its memory.
     fs_events: Vec<FsEvent>,
-    /// The opens that outlived the last start, until they are there.
+    /// Recovery of opens that outlived the last start, until it is done.
     recover_opens: Option<RecoverOpens>,
     failed: Option<FsError>,
 }
@@ -273,7 +275,7 @@ impl Service {
             .collect()
     }
 
-    /// Makes all data and metadata durable, before the volume is let go of; answers `Done` to `operation`.
+    /// Makes all data and metadata durable, before the volume is released; answers `Done` to `operation`.
     pub fn make_durable(&mut self, operation: OperationId) {
         run::make_durable(&mut self.parts(), operation);
     }
@@ -343,7 +345,7 @@ impl Service {
         }
     }
 
-    /// Gives back the space of files and streams that nobody can reach any more.
+    /// Frees files and streams that are unreachable.
     fn reclaim(&mut self) {
         if !self.reclaims.is_empty() {
             self.reclaims.give_back(&mut self.fs, &self.transfers.busy_files());

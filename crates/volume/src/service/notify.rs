@@ -1,11 +1,11 @@
 //! Change notification: which opens watch which directories, and the changes not yet reported to them
 //! (MS-FSA 2.1.5.11, MS-SMB2 3.3.5.19).
 //!
-//! Paths are those of the volume, in the case in which names are stored. Promises: a watch keeps at
-//! most as much as its first request asked for, and all together keep no more than [`KEPT_BYTES_MAX`];
-//! beyond, a watch reports that everything may have changed. A user has no more watches than
-//! [`WATCHES_PER_USER_MAX`], as each costs every change below it. A change takes one walk along its
-//! path, for any number of watches, and reports the steps it took. Never touches files.
+//! Paths are those of the volume, in the stored case. Promises: a watch keeps at most as much as its
+//! first request allows, and all together keep no more than [`KEPT_BYTES_MAX`]; beyond, a watch reports
+//! that everything may have changed. A user has no more watches than [`WATCHES_PER_USER_MAX`], as each
+//! costs every change below it. A change takes one walk along its path, for any number of watches, and
+//! reports its steps. Never touches files.
 
 use super::agenda::Agenda;
 use super::opens::Opens;
@@ -94,8 +94,9 @@ struct Watch {
 
 /// All watches.
 ///
-/// Invariant: a watch stands with its open, with the hash of its path, and counts with its user; `kept_bytes` is the sum of what watches
-/// keep. A request that waits is parked in [`super::tasks`] with [`Wait::Notify`].
+/// Invariant: a watch is indexed by its open and by the hash of its path, and counts for its user;
+/// `kept_bytes` is the sum of what watches keep. A waiting request is parked in [`super::tasks`] with
+/// [`Wait::Notify`].
 #[derive(Debug, Default)]
 pub struct Watches {
     by_open: HashMap<OpenId, Watch>,
@@ -109,14 +110,14 @@ pub struct Watches {
     kept_bytes: usize,
 }
 
-/// The hash of a directory's path, under a key of this process: the hashes of all directories of a path come from one walk along it. Two
-/// paths may share one.
+/// The hash of a directory's path, under a key of this process: one walk along a path yields the hashes
+/// of all its directories. Two paths may have the same hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct PathHash(u64);
 
 /// Units of a path that are walked along in one step.
 const UNITS_PER_STEP: usize = 8;
-/// Steps of a look at one watch.
+/// Steps of examining one watch.
 const WATCH_STEPS: u32 = 2;
 
 /// Resources taken by a user's watches.
@@ -131,10 +132,11 @@ impl Watches {
         self.by_open.is_empty()
     }
 
-    /// Takes a request for an open directory: answers it, or parks it until something changes.
+    /// Takes a request for an open directory: answers it, or parks it until a change.
     ///
     /// # Errors
-    /// DELETE_PENDING if the directory is to go; INSUFFICIENT_RESOURCES if too much waits already.
+    /// DELETE_PENDING if the directory is marked for deletion; INSUFFICIENT_RESOURCES if too much waits
+    /// already.
     pub fn watch(
         &mut self,
         request: NotifyRequest,
@@ -164,7 +166,7 @@ impl Watches {
         }
     }
 
-    /// Answers requests whose directories changed, as long as the turn is not spent.
+    /// Answers requests whose directories changed, until the turn is spent.
     pub fn answer(&mut self, agenda: &mut Agenda) {
         while !agenda.turn.is_spent()
             && let Some((operation, changes)) = self.next_ready()
@@ -189,11 +191,11 @@ impl Watches {
         }
     }
 
-    /// Queues a request. The first one of an open fixes filter, depth and size of the buffer. Returns the answer if there is one at
-    /// once (empty: too much changed).
+    /// Queues a request. The first one of an open fixes filter, depth and size of the buffer. Returns an
+    /// immediate answer, if any (empty: too much changed).
     ///
     /// # Errors
-    /// INSUFFICIENT_RESOURCES if it would be one watch too many.
+    /// INSUFFICIENT_RESOURCES beyond the limit of watches.
     fn request(&mut self, operation: OperationId, asked: &Asked<'_>) -> Result<Option<Changes>, NtStatus> {
         if !self.by_open.contains_key(&asked.open) {
             self.insert(asked)?;
@@ -277,7 +279,7 @@ impl Watches {
         }
     }
 
-    /// Lists the directories of `path` that somebody may watch, by the length of their paths, the nearest first.
+    /// Lists the possibly watched directories of `path`, by the length of their paths, the nearest first.
     fn watched_directories(&self, path: &[u16]) -> Vec<(usize, PathHash)> {
         let mut found = Vec::new();
         let mut hasher = self.hashes.build_hasher();
@@ -365,12 +367,12 @@ impl Watches {
 }
 
 impl Watch {
-    /// Keeps a change, if that is no more than the client asked for and than `room` bytes of memory.
+    /// Keeps a change, within the client's limit and `room` bytes of memory.
     fn add(&mut self, action: u32, relative: &[u16], room: usize) {
         if self.overflow {
             return;
         }
-        // The same change twice says nothing new.
+        // Repeating the last change adds nothing.
         if self
             .changes
             .last()
@@ -432,7 +434,7 @@ mod tests {
             let asked = Asked { path, ..asked(open, &user) };
             assert_eq!(watches.request(OperationId(open), &asked), Ok(None));
         }
-        // A watch of another directory hears nothing.
+        // A watch of another directory gets nothing.
         let elsewhere = Asked { path: &[2; 9], ..asked(4, &user) };
         assert_eq!(watches.request(OperationId(4), &elsewhere), Ok(None));
         watches.changed(&path, ADDED, FILE_NAME);

@@ -24,7 +24,7 @@ pub struct WriteTime {
     pub due: Option<Monotonic>,
     /// Whether the first write has been.
     pub started: bool,
-    /// Whether there were writes that the times do not show yet.
+    /// Whether the times do not show some writes yet.
     pub owed: bool,
 }
 
@@ -40,7 +40,7 @@ pub enum CacheHolder {
 /// Client and key.
 pub type LeaseName = (Guid, Guid);
 
-/// The lease on the parent directory that the client of an open says to have, and the user who says so.
+/// The lease on the parent directory that an open's client claims, and the client's user.
 #[derive(Debug, Clone)]
 pub struct ParentLease {
     pub name: LeaseName,
@@ -82,7 +82,7 @@ pub struct Open {
     pub path: WideString,
     /// The name by which it was opened; `None` for the volume's root.
     pub link: Option<LinkName>,
-    /// The root of its caller: the paths that a client says and sees begin there.
+    /// The root of its caller: paths from and to the client begin there.
     pub root: ShareRoot,
     pub session: SessionId,
     pub client: Guid,
@@ -105,13 +105,13 @@ pub struct Open {
     pub durable: Option<Durable>,
     /// Whether it outlives the server: the volume's journal has a record of it ([`super::records`]).
     pub persistent: bool,
-    /// Digest of the user's token, of an open that was restored from the journal and not taken up yet.
+    /// Digest of the user's token, of an open restored from the journal, until its reconnect.
     pub token_digest: Option<TokenDigest>,
     pub create_guid: Option<Guid>,
     pub app_instance: Option<AppInstance>,
-    /// The time at which it ends, if its connection is gone.
+    /// The time at which it ends, if its client is disconnected.
     pub disconnected: Option<Monotonic>,
-    /// Whether it is being closed, though its client did not ask for it.
+    /// Whether the server is closing it without a Close.
     pub closing: bool,
     /// Whether it was used for anything but its creation: a replayed create is then too late.
     pub used: bool,
@@ -122,7 +122,7 @@ pub struct Open {
     pub dirty: bool,
     /// Flushes under way.
     pub flushes: u32,
-    /// Whether it wrote or changed sizes: watchers are told when it closes.
+    /// Whether it wrote or changed sizes: its close notifies watchers.
     pub modified: bool,
     pub listing: Option<Box<Listing>>,
     pub create_action: CreateAction,
@@ -155,11 +155,11 @@ impl Open {
         let Terms { token, share_access, share, standing } = terms;
         (self.token, self.share, self.standing) = (token, share, standing);
         self.granted_by_share = share_access;
-        // Entries found so far were found by the old terms.
+        // Entries found so far were found under the old terms.
         self.listing = None;
     }
 
-    /// Takes all rights away: nothing can be done through it from here on, and neither a reconnect nor a replay finds it.
+    /// Removes all rights: the open can do nothing more, and neither a reconnect nor a replay finds it.
     pub fn take_rights(&mut self) {
         self.access = 0;
         self.granted_by_share = 0;
@@ -168,7 +168,7 @@ impl Open {
         self.durable = None;
     }
 
-    /// Returns what the share that it was made through lets its client do.
+    /// Returns the grant of its share to its client.
     pub fn grant(&self) -> Grant {
         Grant::new(self.granted_by_share, self.share)
     }
@@ -183,7 +183,7 @@ impl Open {
         self.parent_key.map(|key| ParentLease { name: (self.client, key), user: self.token.user.clone() })
     }
 
-    /// Whether its client is away, and may come back to it however the server fares.
+    /// Whether its client is disconnected, and may return to it even after a restart of the server.
     pub fn awaits_client(&self) -> bool {
         self.persistent && self.disconnected.is_some() && !self.closing
     }
@@ -193,9 +193,8 @@ impl Open {
         self.access & (rights::WRITE_DATA | rights::APPEND_DATA) != 0
     }
 
-    /// Whether changes through it are answered when they are durable. After a restart, an open that
-    /// outlives the server must not come back older than its last answer, even if its share promises less
-    /// by then.
+    /// Whether its changes are answered only when durable. After a restart, an open that outlives the
+    /// server must not be older than its last answer, even if its share promises less by then.
     pub fn durable_writes(&self) -> bool {
         self.persistent || self.share.durable_writes()
     }

@@ -21,7 +21,7 @@ use crate::fs::{AttributeChange, Attributes, FsError, StreamId, check_extended_a
 use crate::security::rights;
 use types::{NtStatus, attribute};
 
-/// Returns what a disposition does to a stream that is there.
+/// Returns the effect of a disposition on an existing stream.
 const fn action_of(disposition: Disposition) -> Result<Option<CreateAction>, NtStatus> {
     match disposition {
         Disposition::Create => Err(NtStatus::OBJECT_NAME_COLLISION),
@@ -31,7 +31,7 @@ const fn action_of(disposition: Disposition) -> Result<Option<CreateAction>, NtS
     }
 }
 
-/// A file that is there and is being opened.
+/// An existing file that is being opened.
 pub struct Existing<'a> {
     pub create: &'a Create,
     pub parsed: &'a ParsedPath<'a>,
@@ -42,7 +42,7 @@ pub struct Existing<'a> {
 /// Effect of the create on the file.
 #[derive(Clone, Copy)]
 struct Plan {
-    /// The stream; none if it is to be made.
+    /// The stream; none if it has to be made.
     stream: Option<StreamId>,
     /// Change of the stream's content, if any.
     action: Option<CreateAction>,
@@ -60,7 +60,7 @@ impl Plan {
 }
 
 impl Existing<'_> {
-    /// Checks everything, waits for others if it has to, and then changes the file as the disposition says.
+    /// Checks everything, waits for others if necessary, and then changes the file as the disposition says.
     pub fn run(&self, parts: &mut Parts<'_>, attempt: &Attempt) -> Result<PreparedOpen, Suspend> {
         let plan = self.plan(parts)?;
         let access = self.check_access(parts, plan)?;
@@ -92,7 +92,7 @@ impl Existing<'_> {
         self.file.directory && self.parsed.stream.is_none()
     }
 
-    /// Finds the stream, and checks that what is asked for fits what is there.
+    /// Finds the stream, and checks that the request fits it.
     fn plan(&self, parts: &mut Parts<'_>) -> Result<Plan, Suspend> {
         let (create, file) = (self.create, self.file.file);
         let stream = match self.parsed.stream {
@@ -164,7 +164,7 @@ impl Existing<'_> {
         Ok(access)
     }
 
-    /// Checks share modes, and lets others give up what they cache.
+    /// Checks share modes, and breaks others' caching.
     fn agree_with_others(
         &self,
         parts: &mut Parts<'_>,
@@ -205,7 +205,7 @@ impl Existing<'_> {
             return Err(Suspend::Break(file));
         }
         match violation {
-            // The other open's client may come back for it (MS-SMB2 3.3.5.9).
+            // The other open's client may return for it (MS-SMB2 3.3.5.9).
             true if parts.opens.violates_kept(mode, checked) => Err(NtStatus::FILE_NOT_AVAILABLE.into()),
             true => Err(NtStatus::SHARING_VIOLATION.into()),
             false => Ok(()),
@@ -233,7 +233,7 @@ impl Existing<'_> {
         })
     }
 
-    /// Empties what is there. If something is missing, all of it is done again.
+    /// Empties the file or stream. After a miss, all of it is repeated.
     fn overwrite(&self, parts: &mut Parts<'_>, stream: StreamId) -> Result<(), Suspend> {
         let (create, target, file) = (self.create, self.target, &self.file);
         let now = parts.time();
@@ -245,7 +245,7 @@ impl Existing<'_> {
         }
         // Attributes that cannot be set are refused before anything is emptied.
         check_extended_attributes(&create.extended_attributes).map_err(ea_status)?;
-        // Named streams go with the old content, except for those that are open.
+        // Named streams are deleted with the old content, except for those that are open.
         for old in parts.fs.streams(file.file)? {
             if old.stream.index != 0 && !parts.opens.is_open(old.stream) {
                 if parts.agenda.turn.is_spent() {

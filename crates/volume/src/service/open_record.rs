@@ -40,7 +40,7 @@ bitflags::bitflags! {
     }
 }
 
-/// Stands for the groups and privileges of a token: two of one digest are taken to be equal.
+/// Digest of a token's groups and privileges: two tokens with the same one are taken to be equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenDigest(pub u64);
 
@@ -64,7 +64,7 @@ impl TokenDigest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoredCache {
     Oplock(OplockLevel),
-    /// Key of the client's lease, which has a record of its own.
+    /// Key of the client's lease, which has its own record.
     Lease(Guid),
 }
 
@@ -73,7 +73,7 @@ pub enum StoredCache {
 pub struct OpenRecord {
     pub stream: StreamId,
     pub directory: bool,
-    /// Directory and name by which it was opened; `None`: the volume's root.
+    /// Directory and name at the open; `None`: the volume's root.
     pub link: Option<(FileId, WideString)>,
     /// The directory that is its share's root.
     pub root: FileId,
@@ -108,14 +108,14 @@ pub struct LeaseRecord {
     pub version_2: Option<LeaseVersion2>,
 }
 
-/// One thing that is stored of opens.
+/// One record of open state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StateRecord {
     Open(Box<OpenRecord>),
     /// The number of times that a lock is held.
     Lock(u32),
     Lease(LeaseRecord),
-    /// The name that goes, as it was given.
+    /// The name to delete, in its original case.
     DeletedLink(WideString),
     DeletedStream,
 }

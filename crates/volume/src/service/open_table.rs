@@ -1,8 +1,8 @@
 //! Opens by identifier.
 //!
 //! An identifier is the number of the volume's opening, then a generation, then a slot. So the slot is
-//! known without a search, and no identifier is given twice in the life of the volume. Opens that
-//! outlived a start keep their identifiers: these are looked up.
+//! known without a search, and no identifier is reused in the life of the volume. Opens that outlived a
+//! start keep their identifiers: these are looked up.
 
 use super::open::Open;
 use crate::backend::OpenId;
@@ -26,7 +26,8 @@ struct Slot {
 
 /// The opens.
 ///
-/// Invariant: no identifier is given twice. An open whose identifier does not tell its slot stands in `kept`.
+/// Invariant: no identifier is reused. An open whose identifier does not give its slot is listed in
+/// `kept`.
 #[derive(Debug, Default)]
 pub struct OpenTable {
     slots: Vec<Slot>,
@@ -67,7 +68,7 @@ impl OpenTable {
         self.put(slot, open)
     }
 
-    /// Puts an open in that outlived a start. False: its identifier is taken.
+    /// Inserts an open that outlived a start. False: its identifier is taken.
     pub fn restore(&mut self, id: OpenId, open: Open) -> bool {
         if self.slot_of(id).is_some() || id.0 >> (64 - INCARNATION_BITS) == self.incarnation {
             return false;

@@ -22,8 +22,8 @@ use types::{NtStatus, Sid, attribute};
 /// A file's times show the first write of an open after this time, as in NTFS.
 const WRITE_TIME_DELAY: Duration = Duration::from_secs(2);
 
-/// Opens of one file that outlive the server; others are durable at best. A rename records all of them at once, which has to fit a batch of
-/// the journal.
+/// Limit of opens of one file that outlive the server; others are durable at best. A rename records all
+/// of them in one batch of the journal, which has to hold them.
 const PERSISTENT_MAX: usize = 1024;
 /// Those of one user.
 const PERSISTENT_PER_USER_MAX: usize = PERSISTENT_MAX / 4;
@@ -33,8 +33,9 @@ const CLOSE_PAUSE: Duration = Duration::from_secs(1);
 
 /// All opens.
 ///
-/// Invariant: an open stands in the table, among the opens of its file and with its owner, or in none of them. A file has a node exactly
-/// while something of it is open, so that names and streams which are to go with the last open never outlive it.
+/// Invariant: an open is in the table, among the opens of its file and with its owner, or in none of
+/// them. A file has a node exactly while something of it is open, so that names and streams to delete
+/// with the last open never outlive it.
 #[derive(Debug)]
 pub struct Opens {
     table: OpenTable,
@@ -44,7 +45,8 @@ pub struct Opens {
 }
 
 impl Opens {
-    /// Makes a table for at most `places_max` opens, those with long paths counted by [`places_of`]; `lasting`: the count of all volumes.
+    /// Makes a table for at most `places_max` opens, those with long paths counted by [`places_of`];
+    /// `lasting`: the count of all volumes.
     pub fn new(places_max: usize, lasting: LastingOpens) -> Self {
         Self { table: OpenTable::default(), files: HashMap::new(), owners: Owners::new(lasting), places_max }
     }
@@ -86,7 +88,7 @@ impl Opens {
         if open.access & access == access { Ok(open) } else { Err(NtStatus::ACCESS_DENIED) }
     }
 
-    /// Finds the open of a directory whose entries may be seen.
+    /// Finds the open of a directory that may be listed.
     pub fn open_to_list(&mut self, id: OpenId) -> Result<&mut Open, NtStatus> {
         let open = self.open_for(id, 0)?;
         match open {
@@ -96,7 +98,7 @@ impl Opens {
         }
     }
 
-    /// Returns what the opens of a file have in common; none if nothing of it is open.
+    /// Returns the shared state of a file's opens; none if nothing of it is open.
     pub fn file(&self, file: FileId) -> Option<&FileNode> {
         self.files.get(&file)
     }
@@ -105,7 +107,7 @@ impl Opens {
         self.files.get_mut(&file)
     }
 
-    /// Goes through the opens of a file, in the order in which they were made.
+    /// Lists the opens of a file, oldest first.
     pub fn of_file(&self, file: FileId) -> impl Iterator<Item = (OpenId, &Open)> {
         let ids = self.files.get(&file).into_iter().flat_map(|node| node.opens.iter());
         ids.filter_map(|id| Some((id, self.table.get(id)?)))
@@ -132,23 +134,23 @@ impl Opens {
         self.files.get(&stream.file).is_some_and(|node| node.opens.of_stream(stream.index) > 0)
     }
 
-    /// Whether any name of the file is to go with its last open.
+    /// Whether any name of the file is to be deleted with its last open.
     pub fn is_deleting(&self, file: FileId) -> bool {
         self.files.get(&file).is_some_and(FileNode::is_deleting)
     }
 
-    /// Whether an open of this mode cannot be beside those whose clients may still come back for them.
+    /// Whether this mode conflicts with opens whose clients may still return for them.
     pub fn violates_kept(&self, mode: ShareMode, stream: StreamId) -> bool {
         let mut kept = self.of_file(stream.file).filter(|(_, open)| open.awaits_client());
         kept.any(|(_, open)| !mode.agrees_with(open.share_mode()))
     }
 
-    /// Whether an open of this mode cannot be beside those that there are.
+    /// Whether this mode conflicts with any open.
     pub fn violates(&self, mode: ShareMode, stream: StreamId) -> bool {
         self.of_file(stream.file).any(|(_, open)| !mode.agrees_with(open.share_mode()))
     }
 
-    /// Adds an open, which `caches` something or does not.
+    /// Adds an open; `caches`: it caches something.
     pub fn insert(&mut self, open: Open, caches: bool) -> OpenId {
         let stream = open.stream;
         let id = self.table.insert(open);
@@ -156,7 +158,8 @@ impl Opens {
         id
     }
 
-    /// Adds an open that outlived a start under the identifier that it had. Its client is away. False: the identifier is taken.
+    /// Adds an open that outlived a start, under its old identifier and with its client disconnected.
+    /// False: the identifier is taken.
     pub fn restore(&mut self, id: OpenId, open: Open, caches: bool, agenda: &mut Agenda) -> bool {
         let stream = open.stream;
         let is_new = self.table.restore(id, open);
@@ -238,7 +241,7 @@ impl Opens {
         self.owners.of_session(session)
     }
 
-    /// Whether a user may have opens for `places` more: a user who has none takes what is left.
+    /// Whether a user may have opens for `places` more: a user without any may take the rest.
     pub fn may_have(&self, user: &Sid, places: usize) -> bool {
         let free = self.places_max.saturating_sub(self.owners.count());
         let own = self.owners.count_of(user);
@@ -254,8 +257,8 @@ impl Opens {
         }) && self.owners.may_last(user)
     }
 
-    /// Makes room for an open. A user has no more opens than are left free, those with clients away among
-    /// them: of these the ones that have been away longest are closed.
+    /// Frees places for an open. A user has no more opens than are left free, including those of
+    /// disconnected clients: of these it closes the longest disconnected ones.
     pub fn make_room(&mut self, user: &Sid, places: usize, agenda: &mut Agenda) -> Result<(), NtStatus> {
         let mut given_up = 0;
         while !self.may_have(user, places.saturating_sub(given_up)) {
@@ -266,8 +269,8 @@ impl Opens {
         Ok(())
     }
 
-    /// Notes that the client of a durable open is gone: the open ends unless the client comes back in time. If the user has too many of those,
-    /// over all volumes, the longest away of them give way.
+    /// Notes that the client of a durable open is disconnected: the open ends unless the client returns in
+    /// time. If the user has too many of those, over all volumes, the longest disconnected ones are closed.
     pub fn disconnect(&mut self, id: OpenId, agenda: &mut Agenda) {
         let Some(open) = self.table.get_mut(id) else { return };
         let Some(durable) = open.durable else { return };
@@ -281,7 +284,8 @@ impl Opens {
         }
     }
 
-    /// Notes that a session takes up an open, which is disconnected or another session's. The caller changes the open itself.
+    /// Notes that a session takes over an open that is disconnected or another session's. The caller
+    /// changes the open itself.
     pub fn reconnect(&mut self, id: OpenId, session: SessionId, agenda: &mut Agenda) -> Option<&mut Open> {
         let open = self.table.get_mut(id)?;
         if open.disconnected.is_none() {
@@ -308,13 +312,13 @@ impl Opens {
     pub fn put_off_close(&mut self, id: OpenId, agenda: &mut Agenda) {
         let Some(open) = self.table.get_mut(id) else { return };
         open.closing = true;
-        // The owners' index finds the open by the time it went away, which is lost with its rights.
+        // The owners' index finds the open by its time of disconnection, which is lost with its rights.
         self.owners.closing(id, open);
         open.take_rights();
         agenda.timers.set(agenda.clock.now().after(CLOSE_PAUSE), Timer::CloseAgain(id));
     }
 
-    /// Tries the close again of an open that could not be closed, unless it is gone.
+    /// Retries a failed close, unless the open is gone.
     pub fn close_again(&mut self, id: OpenId, agenda: &mut Agenda) {
         if self.table.get(id).is_some() {
             agenda.start_internal(Work::CloseQuietly(id));
@@ -329,7 +333,7 @@ impl Opens {
             open.take_rights();
             return;
         }
-        // The owners' index finds the open by the time it went away, which is lost with its rights.
+        // The owners' index finds the open by its time of disconnection, which is lost with its rights.
         self.owners.closing(id, open);
         open.take_rights();
         if let Some(at) = open.disconnected.take() {
@@ -339,7 +343,8 @@ impl Opens {
         self.close_unasked(id, agenda);
     }
 
-    /// Sets the archive attribute, which says that a backup has something to do, when an open changes its file for the first time.
+    /// Sets the archive attribute, which tells backups of changes, when an open changes its file for the
+    /// first time.
     pub fn mark_archive(&mut self, id: OpenId, fs: &mut FileSystem) {
         let Some(open) = self.table.get_mut(id).filter(|open| !open.modified) else { return };
         open.modified = true;
@@ -357,7 +362,8 @@ impl Opens {
         }
     }
 
-    /// Notes a write: it is to become durable, and visible in the file's times a little later. Whether it has to be durable at once.
+    /// Notes a write: it is to become durable, and visible in the file's times a little later. Returns
+    /// whether it has to be durable immediately.
     pub fn note_write(&mut self, id: OpenId, agenda: &mut Agenda) -> bool {
         let Some(open) = self.table.get_mut(id) else { return false };
         open.dirty = true;

@@ -1,9 +1,9 @@
 //! Opens by owner: those of a session while it lasts, those of a user whether connected or not.
 //!
-//! Owns indexes, no open. Promises: the end of a session examines nobody else's opens; a user holds no more opens than are left free for
-//! everybody else together, so that no user takes all. An open with a long path counts for several:
-//! [`Open::places`]. Opens that outlast their connections are also bounded over all volumes
-//! ([`super::lasting`]).
+//! Owns indexes, no open. Promises: the end of a session examines nobody else's opens; a user holds no
+//! more opens than are left free for everybody else together, so that no user takes all. An open with a
+//! long path counts for several: [`Open::places`]. Opens that outlast their connections are also
+//! bounded over all volumes ([`super::lasting`]).
 
 use super::lasting::{LastingHere, LastingOpens};
 use super::open::Open;
@@ -20,9 +20,10 @@ struct UserOpens {
 
 /// The indexes.
 ///
-/// Invariant: an open that is connected stands with its session, one whose client is away with its user until it is about to be closed;
-/// every open counts with its user and with all. One that outlives the server is with its user in number only while its client is away.
-/// `lasting` counts those that outlive the server, and those in a user's `away`.
+/// Invariant: a connected open is listed with its session, a disconnected one with its user until it is
+/// about to be closed; every open counts for its user and for all. One that outlives the server is
+/// listed with neither while its client is disconnected. `lasting` counts those that outlive the
+/// server, and those in a user's `away`.
 #[derive(Debug)]
 pub struct Owners {
     connected: HashMap<SessionId, BTreeSet<OpenId>>,
@@ -39,7 +40,7 @@ impl Owners {
         Self { connected: HashMap::new(), users: HashMap::new(), count: 0, lasting }
     }
 
-    /// Adds a new open, which is connected.
+    /// Adds a new, connected open.
     pub fn opened(&mut self, id: OpenId, open: &Open) {
         self.connected.entry(open.session).or_default().insert(id);
         self.users.entry(open.token.user.clone()).or_default().count += open.places;
@@ -61,7 +62,7 @@ impl Owners {
         }
     }
 
-    /// Notes that the client of an open is gone: `open` says since when.
+    /// Notes that the client of an open is disconnected: `open` has the time.
     pub fn disconnected(&mut self, id: OpenId, open: &Open) {
         self.leave_session(id, open);
         if let (Some(since), Some(user)) = (away_since(open), self.users.get_mut(&open.token.user))
@@ -91,7 +92,7 @@ impl Owners {
         self.leave_away(id, open);
     }
 
-    /// Removes an open that is gone.
+    /// Removes a closed open.
     pub fn closed(&mut self, id: OpenId, open: &Open) {
         match away_since(open) {
             Some(_) => self.leave_away(id, open),
@@ -142,7 +143,7 @@ impl Owners {
         self.lasting.may_keep(user)
     }
 
-    /// Finds the open that gives way, of a user who keeps too many of those that outlast their connections.
+    /// Finds the open to close, of a user with too many of those that outlast their connections.
     pub fn one_too_many(&self, user: &Sid) -> Option<OpenId> {
         self.lasting.keeps_too_much(user).then(|| self.longest_away(user)).flatten()
     }

@@ -39,7 +39,7 @@ pub struct Parts<'a> {
     pub durable_timeouts: DurableTimeouts,
 }
 
-/// How long durable opens wait for their clients.
+/// Timeouts of durable opens of disconnected clients.
 #[derive(Debug, Clone, Copy)]
 pub struct DurableTimeouts {
     /// The time if the client does not say.
@@ -58,7 +58,8 @@ impl Parts<'_> {
         self.descriptors.of(self.fs, &mut self.agenda.turn, attributes)
     }
 
-    /// Returns the rights on an entry that come from the rights on its directory; none if it has no directory.
+    /// Returns the rights on an entry that follow from the rights on its directory; none if it has no
+    /// directory.
     pub fn parent_grants(&mut self, parent: Option<FileId>, token: &AccessToken) -> Result<u32, Suspend> {
         let Some(parent) = parent else { return Ok(0) };
         self.descriptors.parent_grants(self.fs, &mut self.agenda.turn, parent, token)
@@ -69,12 +70,12 @@ impl Parts<'_> {
         self.agenda.turn.spend_metadata(self.fs.take_steps());
     }
 
-    /// Asks holders to give up caching. Returns whether that has to be waited for.
+    /// Breaks holders' caching. Returns whether to wait for that.
     pub fn ask(&mut self, request: &BreakRequest) -> Result<bool, Suspend> {
         self.caching.ask(self.opens, self.agenda, request)
     }
 
-    /// Asks others to give up handles on an open's file that they keep open for nobody, and waits for that.
+    /// Breaks the handle caching of others on an open's file, and waits for that.
     pub fn break_handles(&mut self, id: OpenId, file: FileId) -> Result<(), Suspend> {
         if self.caching.break_handles(self.opens, self.agenda, id)? {
             Err(Suspend::Break(file))
@@ -93,7 +94,7 @@ impl Parts<'_> {
         self.caching.directory_changed(self.opens, self.agenda, directory, by);
     }
 
-    /// Notes what a write changes beside the data. Whether it has to be durable at once.
+    /// Notes a write's changes beside the data. Returns whether it has to be durable immediately.
     pub fn before_write(&mut self, id: OpenId) -> bool {
         self.opens.mark_archive(id, self.fs);
         self.contend(id);
@@ -112,7 +113,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Tells watchers and holders of directory leases that an open's file changed.
+    /// Notifies watchers and holders of directory leases of a change of an open's file.
     pub fn tell_modified(&mut self, id: OpenId, what: u32) {
         let Some(open) = self.opens.get(id) else { return };
         let by = open.parent_lease();
@@ -126,8 +127,8 @@ impl Parts<'_> {
         }
     }
 
-    /// Lets a name or a stream go with the last open of it, also after a start of the server if it is to be kept. Watchers of a directory
-    /// learn of it at once.
+    /// Marks a name or a stream for deletion with its last open; `keep`: also after a restart of the
+    /// server. Notifies watchers of a directory immediately.
     pub fn mark_deleting(&mut self, file: FileId, doomed: Doomed, keep: bool) {
         let Some(node) = self.opens.file_mut(file) else { return };
         match &doomed {
@@ -145,7 +146,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Lets a name or a stream stay, or notes that it is gone.
+    /// Unmarks a name or a stream, or notes its removal.
     pub fn forget_deletion(&mut self, file: FileId, doomed: Doomed) {
         let Some(node) = self.opens.file_mut(file) else { return };
         let was_kept = match &doomed {

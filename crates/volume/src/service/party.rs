@@ -5,7 +5,7 @@ use super::ready::Party;
 use super::tasks::Work;
 use crate::backend::{OpenId, Operation};
 
-/// The user for whom work is done; the service itself if it is no single user's.
+/// Returns the user for whom work is done; the service itself if the work is no single user's.
 pub fn party_of(opens: &Opens, work: &Work) -> Party {
     let open = match work {
         Work::Create(create, _) => return Party::of_user(&create.caller.token.user),

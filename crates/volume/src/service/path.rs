@@ -1,8 +1,9 @@
 //! Paths as clients send them: names between backslashes, a stream after a colon (MS-FSCC 2.1.5).
 //!
-//! MS-FSCC 2.1.5.1 says that clients do not send `..`, and MS-FSA 2.1.5.1 names no status for it. The rule here is Samba's: `..` takes
-//! the name before it away, be that of a directory or not, and answers OBJECT_PATH_SYNTAX_BAD if there is none. So a path is a list of
-//! names below a root before anything is looked up, and nothing in it leads out of there.
+//! MS-FSCC 2.1.5.1 says that clients do not send `..`, and MS-FSA 2.1.5.1 names no status for it. The
+//! rule here is Samba's: `..` removes the name before it, whether a directory or not, and answers
+//! OBJECT_PATH_SYNTAX_BAD if there is none. So a path is a list of names below a root before any
+//! lookup, and nothing in it leads out of there.
 
 use crate::backend::WideString;
 use types::NtStatus;
@@ -39,8 +40,8 @@ impl<'a> ParsedPath<'a> {
         &self.names
     }
 
-    /// Returns the length in bytes of what the client wrote behind the name at `index`: further names with the backslash before each,
-    /// and a stream (UnparsedPathLength of MS-SMB2 2.2.2.2.1).
+    /// Returns the length in bytes of the client's path behind the name at `index`: further names with the
+    /// backslash before each, and a stream (UnparsedPathLength of MS-SMB2 2.2.2.2.1).
     pub fn bytes_behind(&self, index: usize) -> u16 {
         let units = self.units_behind.get(index).copied().unwrap_or_default();
         // A path has at most `PATH_UNITS_MAX` units.
@@ -58,12 +59,12 @@ pub struct StoredPath {
 }
 
 impl StoredPath {
-    /// Begins at a caller's root, which itself lies at `path`.
+    /// Begins at a caller's root, whose own path is `path`.
     pub fn of_root(path: WideString) -> Self {
         Self { root_units: path.len(), whole: path.into_vec() }
     }
 
-    /// Goes on to an entry.
+    /// Continues with an entry.
     pub fn enter(&mut self, name: &[u16]) {
         if !self.whole.is_empty() {
             self.whole.push(BACKSLASH);
@@ -130,7 +131,7 @@ pub fn parse(path: &[u16]) -> Result<ParsedPath<'_>, NtStatus> {
         None => (path, None),
     };
     if !names.is_empty() {
-        // One less than none: no backslash stands before the first name.
+        // One less than none: no backslash precedes the first name.
         let mut units_behind = whole_units + 1;
         for name in names.split(|&unit| unit == BACKSLASH) {
             units_behind -= 1 + name.len();
@@ -179,7 +180,8 @@ fn parse_stream<'a>(stream: &'a [u16], parsed: &mut ParsedPath<'a>) -> Result<()
     Ok(())
 }
 
-/// Parses a stream name as FileRenameInformation gives it: `:name` or `:name:$DATA`; empty for the unnamed stream.
+/// Parses a stream name in the form of FileRenameInformation: `:name` or `:name:$DATA`; empty for the
+/// unnamed stream.
 ///
 /// # Errors
 /// OBJECT_NAME_INVALID.
@@ -263,7 +265,7 @@ pub fn seen_from<'a>(path: &'a [u16], root: &[u16]) -> &'a [u16] {
     }
 }
 
-/// Returns the rest of `path` below `directory`: nothing if they are the same; `None` if it does not lie there.
+/// Returns the rest of `path` below `directory`: empty if they are the same; `None` if it is outside.
 pub fn strip_directory<'a>(path: &'a [u16], directory: &[u16]) -> Option<&'a [u16]> {
     if directory.is_empty() {
         return Some(path);

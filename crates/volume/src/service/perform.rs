@@ -77,7 +77,7 @@ pub fn perform(parts: &mut Parts<'_>, operation: OperationId, work: &mut Work) -
     }
 }
 
-/// Carries out an operation that is answered at once.
+/// Performs an operation with an immediate answer.
 fn answer(parts: &mut Parts<'_>, request: &mut Operation) -> Result<Reply, Suspend> {
     match request {
         Operation::OpenRoot { path } => open_root(parts.fs, parts.names, parts.opens, path),
@@ -116,7 +116,7 @@ fn answer(parts: &mut Parts<'_>, request: &mut Operation) -> Result<Reply, Suspe
         Operation::Abandon(open, session) => Ok(abandon(parts, *open, *session)),
         Operation::ForceClose { open } => force_close(parts, *open),
         Operation::OpenDevice(_) | Operation::Control { .. } => Err(NtStatus::INVALID_DEVICE_REQUEST.into()),
-        // A create has work of its own, a read is carried out as it comes in, and the rest stands in `perform`.
+        // A create has its own work, a read is done on arrival, and the rest is in `perform`.
         Operation::Create(_)
         | Operation::Read { .. }
         | Operation::Write { .. }
@@ -131,7 +131,7 @@ fn answer(parts: &mut Parts<'_>, request: &mut Operation) -> Result<Reply, Suspe
     }
 }
 
-/// Checks that the share through which an open was made lets the operation do what it does.
+/// Checks that the share of an open allows the operation.
 fn check_grant(opens: &Opens, operation: &Operation) -> Result<(), NtStatus> {
     let Some((id, needs)) = grant::needed(operation) else { return Ok(()) };
     let open = opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;

@@ -1,7 +1,7 @@
-//! The step that records what has changed of opens that outlive the server.
+//! The step that records changes of opens that outlive the server.
 //!
-//! It runs after each try of an operation, before that is answered, and nothing is written to the
-//! journal in between. So a crash keeps both the operation and its effect on opens, or neither.
+//! It runs after each try of an operation, before its answer, and nothing is written to the journal in
+//! between. So a crash keeps both the operation and its effect on opens, or neither.
 
 use super::cache_state::level_of;
 use super::commit::commit;
@@ -81,7 +81,7 @@ fn is_lost(key: &OpenStateKey) -> bool {
     }
 }
 
-/// Returns what is stored of an open; `None` of one that has lost its rights and is about to be closed.
+/// Returns the record of an open; `None` if it has lost its rights and is about to be closed.
 fn record_of(parts: &Parts<'_>, open: &Open) -> Option<StateRecord> {
     let durable = open.durable?;
     let cache = match &open.holder {

@@ -1,7 +1,8 @@
 //! Handing a directory's access entries down to all that is below it (MS-DTYP 2.5.3.4), a few files at a time beside other operations.
 //!
-//! Promises: a directory gets its entries before what it holds is examined, so that what is made meanwhile inherits the new ones; each
-//! file changes in one transaction. A propagation that was cut off is begun again from the top, and ends where one alone would have.
+//! Promises: a directory gets its entries before its contents are examined, so that files made
+//! meanwhile inherit the new ones; each file changes in one transaction. An interrupted propagation
+//! begins again at the top, with the same result.
 
 use super::Service;
 use super::notify;
@@ -16,7 +17,7 @@ use types::NtStatus;
 
 /// Entries examined in one step: a millisecond or two, if each changes.
 const STEP_ENTRIES: usize = 64;
-/// Entries asked for at once.
+/// Number of entries listed at a time.
 const BATCH: usize = 16;
 /// Steps of an access entry that is computed, compared and written.
 const ACE_STEPS: u32 = 4;
@@ -30,7 +31,7 @@ pub struct PropagationReport {
     pub seen: u64,
     /// Files and directories whose descriptor was changed.
     pub changed: u64,
-    /// Those that stayed as they are, with all below them, since they inherit nothing.
+    /// Files that stayed unchanged, with everything below them, since they inherit nothing.
     pub protected: u64,
     /// Paths from the volume's root that could not be changed, and why: the first twenty.
     pub unreached: Vec<(WideString, NtStatus)>,
@@ -43,9 +44,9 @@ pub struct PropagationReport {
 pub enum PropagationStep {
     /// Everything below the top has been examined.
     Finished,
-    /// The step's share of the work is done: call again.
+    /// The step is done and work is left: call again.
     More,
-    /// Metadata is on its way into memory.
+    /// Metadata is being loaded.
     Waits,
 }
 
@@ -145,7 +146,7 @@ impl Propagation {
         self.levels.push(Level { directory: entry.file, path_units: self.path.len(), after: None });
     }
 
-    /// Gives an entry what it inherits; whether to continue below it.
+    /// Gives an entry its inherited ACEs. Returns whether to continue below it.
     fn visit(&mut self, parts: &mut Parts<'_>, directory: FileId, entry: &Entry) -> Result<bool, Suspend> {
         let of_parent = parts.fs.attributes(directory)?;
         let parent = parts.descriptor(&of_parent)?;
@@ -167,7 +168,7 @@ impl Propagation {
         Ok(entry.directory)
     }
 
-    /// Tells watchers and holders of directory leases, as for a change by a client.
+    /// Notifies watchers and holders of directory leases, as for a change by a client.
     fn tell(&self, parts: &mut Parts<'_>, directory: FileId, entry: &Entry) {
         if !parts.watches.is_empty() {
             parts.watches.changed(&self.path_of(entry), notify::MODIFIED, notify::SECURITY);
@@ -184,10 +185,11 @@ impl Propagation {
         path
     }
 
-    /// Notes an entry, or the innermost directory, that cannot be changed or listed. One that is gone by now needs nothing.
+    /// Notes an entry, or the innermost directory, that cannot be changed or listed. Ignores one that is
+    /// gone by now.
     ///
     /// # Errors
-    /// The halt itself if it concerns more than this file.
+    /// The suspension itself if it concerns more than this file.
     fn pass_over(&mut self, entry: Option<&Entry>, suspend: Suspend) -> Result<(), Suspend> {
         match suspend {
             Suspend::Status(NtStatus::OBJECT_NAME_NOT_FOUND) => Ok(()),
@@ -217,7 +219,7 @@ impl Service {
     /// later.
     pub fn propagate(&mut self, propagation: &mut Propagation) -> Result<PropagationStep, NtStatus> {
         let mut parts = self.parts();
-        // Steps that the file layer took by itself are its own to bound.
+        // Steps of the file layer itself are bounded there.
         parts.fs.take_steps();
         let result = propagation.walk(&mut parts);
         parts.spend_metadata();

@@ -51,7 +51,7 @@ pub fn demand_stream(parts: &mut Parts<'_>, id: OpenId) -> Result<(), Suspend> {
 }
 
 /// # Errors
-/// ACCESS_DENIED to a user who asks for another one's quota.
+/// ACCESS_DENIED for another user's quota.
 pub fn query_quotas(parts: &mut Parts<'_>, id: OpenId, query: &QuotaQuery) -> Result<Reply, Suspend> {
     let token = parts.opens.open_for(id, 0)?.token.clone();
     let all = may_manage(&token);

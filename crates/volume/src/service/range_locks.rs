@@ -1,8 +1,9 @@
 //! Byte-range locks of one stream (MS-FSA 2.1.5.8, 2.1.5.9, 2.1.4.10).
 //!
-//! Owns the ranges that each open holds. Promises: a request gets all its locks or none; taking, giving up and checking a range take
-//! steps in proportion to the logarithm of the number of locks, and one more for each lock that meets the range and does not forbid it:
-//! only the asker's own exclusive ones. Never waits: requests that have to wait stand in [`super::waiting_locks`].
+//! Owns the ranges that each open holds. Promises: a request gets all its locks or none; taking,
+//! releasing and checking a range take steps in proportion to the logarithm of the number of locks, and
+//! one more for each lock that meets the range and does not forbid it: only the requester's own
+//! exclusive ones. Never waits: requests that have to wait are in [`super::waiting_locks`].
 
 use super::intervals::{Interval, IntervalSet};
 use crate::backend::{ByteRange, LockElement, OpenId, SessionId};
@@ -11,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use types::{NtStatus, Sid};
 
-/// A lock, in the order in which an open's are given up: of two on one range the exclusive one first.
+/// A lock, in the order in which an open's are released: of two on one range the exclusive one first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Lock {
     owner: OpenId,
@@ -21,8 +22,8 @@ struct Lock {
 
 /// The locks of one stream.
 ///
-/// Invariant: a range that is held stands in `exclusive` or in `shared`, once for its owner however often it is held, and `counts` has
-/// the sum for each open that holds any.
+/// Invariant: a locked range is in `exclusive` or in `shared`, once for its owner however often it is
+/// locked, and `counts` has the sum for each open that holds any.
 #[derive(Debug, Default)]
 pub struct RangeLocks {
     /// The number of times that each is held.
@@ -83,7 +84,7 @@ impl RangeLocks {
         }
     }
 
-    /// Takes all of `elements` (whose `exclusive` says how), or none.
+    /// Takes all of `elements` (each one's `exclusive` says how), or none.
     ///
     /// # Errors
     /// LOCK_NOT_GRANTED.
@@ -103,7 +104,8 @@ impl RangeLocks {
         Ok(())
     }
 
-    /// Takes back a lock that was held so many times before a start of the server. False: another one's is in the way.
+    /// Restores a lock, which was held `times` times before a start of the server. False: another one
+    /// conflicts.
     pub fn restore(&mut self, owner: OpenId, interval: Interval, shared: bool, times: u32) -> bool {
         let lock = Lock { owner, interval, shared };
         let fits = !self.conflicts(lock);
@@ -118,7 +120,8 @@ impl RangeLocks {
         self.held.get(&Lock { owner, interval, shared }).copied().unwrap_or(0)
     }
 
-    /// Gives up the lock of exactly this range; an exclusive one first if both are held. Returns whether it was a shared one.
+    /// Releases the lock of exactly this range; an exclusive one first if both are held. Returns whether it
+    /// was a shared one.
     ///
     /// # Errors
     /// RANGE_NOT_LOCKED.
@@ -130,7 +133,7 @@ impl RangeLocks {
         Ok(found.shared)
     }
 
-    /// Gives up all locks of an open. Returns their ranges, and which of them were shared.
+    /// Releases all locks of an open. Returns their ranges, and which of them were shared.
     pub fn release(&mut self, owner: OpenId) -> Vec<(Interval, bool)> {
         let first = Lock { owner, interval: Interval { start: 0, end: 0 }, shared: false };
         let mine = self.held.range(first..).take_while(|(lock, _)| lock.owner == owner);
@@ -166,7 +169,7 @@ impl RangeLocks {
 
 /// The number of locks held and waited for by each session, by each user, and by all.
 ///
-/// Invariant: `all` is the sum of `by_session` and that of `by_user`, in which nobody stands with none.
+/// Invariant: `all` is the sum of `by_session` and that of `by_user`; neither lists zero.
 #[derive(Debug, Default)]
 pub struct LocksTaken {
     by_session: HashMap<SessionId, usize>,
@@ -184,8 +187,8 @@ impl LocksTaken {
         self.all
     }
 
-    /// Whether a user may have this many more locks, of a volume that has `most`: no more than are left free for everybody else together, so
-    /// that no user takes all. A user who has none takes what is left.
+    /// Whether a user may have this many more locks, of a volume that has `most`: no more than are left
+    /// free for everybody else together, so that no user takes all. A user without any may take the rest.
     pub fn may_take(&self, user: &Sid, locks: usize, most: usize) -> bool {
         let free = most.saturating_sub(self.all);
         let own = self.by_user.get(user).copied().unwrap_or(0);
@@ -208,7 +211,7 @@ impl LocksTaken {
         }
     }
 
-    /// Counts these locks of an open that another session of its user takes up with that one.
+    /// Moves the counts of an open's locks to the session of its user that takes the open over.
     pub fn hand_over(&mut self, from: SessionId, to: SessionId, locks: usize) {
         if locks > 0 {
             subtract(&mut self.by_session, &from, locks);
@@ -228,7 +231,7 @@ fn subtract<K: Hash + Eq>(counts: &mut HashMap<K, usize>, holder: &K, locks: usi
 /// Buckets of Open.LockSequenceArray (MS-SMB2 3.3.1.10).
 pub const SEQUENCE_BUCKETS: usize = 64;
 
-/// Stands for a bucket without a number where they are stored.
+/// Stored in place of a bucket without a number.
 const NO_SEQUENCE: u8 = 0xFF;
 
 /// The last sequence number that succeeded in each bucket of Open.LockSequenceArray (MS-SMB2 3.3.1.10).

@@ -8,7 +8,8 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use types::Sid;
 
-/// A user by the hash of its SID, or the service itself. Users that share a hash share their turns, which costs them nothing else.
+/// A user by the hash of its SID, or the service itself. Users with the same hash share their turns,
+/// which is harmless otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Party(u64);
 
@@ -25,10 +26,10 @@ impl Party {
 
 /// The operations that can continue.
 ///
-/// Invariant: a party stands in the round exactly while it has a queue, and no queue is empty.
+/// Invariant: a party is in the round exactly while it has a queue, and no queue is empty.
 #[derive(Debug, Default)]
 pub struct Ready {
-    /// Operations whose party nobody has looked up yet, in the order in which they came.
+    /// Operations whose party is not determined yet, in the order of arrival.
     arrived: VecDeque<OperationId>,
     queues: HashMap<Party, VecDeque<OperationId>>,
     round: VecDeque<Party>,
@@ -43,7 +44,7 @@ impl Ready {
         self.arrived.is_empty() && self.round.is_empty()
     }
 
-    /// Takes the next operation; `party` says for whom one is done, or nothing if it ended since.
+    /// Takes the next operation; `party` returns an operation's party, or nothing if it has ended.
     pub fn take(&mut self, party: impl Fn(OperationId) -> Option<Party>) -> Option<OperationId> {
         while let Some(operation) = self.arrived.pop_front() {
             let Some(party) = party(operation) else { continue };

@@ -1,4 +1,4 @@
-//! Files and streams without a name and without opens, until their space has been given back.
+//! Files and streams without a name and without opens, until the file layer frees them.
 
 use crate::fs::{FileId, FileSystem, FsError, StreamId};
 use std::collections::{HashSet, VecDeque};
@@ -21,9 +21,9 @@ impl Reclaim {
     }
 }
 
-/// The space that is still to be given back.
+/// Files and streams still to be freed.
 ///
-/// Invariant: nobody can reach what stands here any more, except for transfers that began before.
+/// Invariant: nothing reaches a listed file or stream, except for transfers that began before.
 #[derive(Debug, Default)]
 pub struct Reclaims(VecDeque<Reclaim>);
 
@@ -40,7 +40,7 @@ impl Reclaims {
         self.0.is_empty()
     }
 
-    /// Gives back what can be given back now: transfers to and from the `busy` files are under way.
+    /// Frees as much as possible now: transfers to and from the `busy` files are under way.
     pub fn give_back(&mut self, fs: &mut FileSystem, busy: &HashSet<FileId>) {
         for _ in 0..self.0.len().min(TRIED_AT_ONCE) {
             let Some(reclaim) = self.0.pop_front() else { return };

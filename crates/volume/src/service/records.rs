@@ -1,4 +1,4 @@
-//! Which opens, leases, locks and deletions have to be recorded anew.
+//! Opens, leases, locks and deletions with changes to record.
 //!
 //! Opens of continuously available shares outlive the server: their state, as reported to clients, is
 //! in the volume's journal. A part that changes such state, in any operation, notes that here;
@@ -11,8 +11,9 @@ use crate::backend::{OpenId, OperationId};
 use crate::fs::FileId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most changes recorded at once after they have gathered for lack of space, from breaks that nobody
-/// acknowledged in time. Together with the most that one operation adds they fit the gathering batch.
+/// Limit of changes recorded together after they have gathered for lack of space, from breaks that
+/// nobody acknowledged in time. Together with the most that one operation adds they fit the gathering
+/// batch.
 const ITEMS_AT_ONCE: usize = 1024;
 
 /// Changes that are not recorded yet.
@@ -23,7 +24,7 @@ pub struct Records {
     pub leases: BTreeSet<LeaseName>,
     /// Locks by open and range; shared or not.
     pub locks: BTreeSet<(OpenId, Interval, bool)>,
-    /// Names and streams that are to go, or that are not any more.
+    /// Names and streams newly marked for deletion, or unmarked.
     pub deletions: BTreeMap<(FileId, Doomed), bool>,
     /// Requests that got their locks, to be answered when that is durable.
     pub granted: Vec<OperationId>,
@@ -46,7 +47,7 @@ impl Records {
         self.locks.insert((id, interval, shared));
     }
 
-    /// Notes that a name or a stream is to go with the last open, or is not any more.
+    /// Notes that a name or a stream is to be deleted with the last open, or no longer is.
     pub fn deletion(&mut self, file: FileId, doomed: Doomed, is_due: bool) {
         self.changed = true;
         self.deletions.insert((file, doomed), is_due);
@@ -62,7 +63,7 @@ impl Records {
         !self.changed
     }
 
-    /// Whether so much waits for space in the journal that no operation may add to it.
+    /// Whether so many changes wait for space in the journal that no operation may add to them.
     pub fn is_behind(&self) -> bool {
         self.changed && self.len() > ITEMS_AT_ONCE
     }
@@ -71,7 +72,7 @@ impl Records {
         self.opens.len() + self.leases.len() + self.locks.len() + self.deletions.len()
     }
 
-    /// Takes out what is to be recorded at once: all, unless that is too much for a batch.
+    /// Takes out the changes to record together: all, unless that is too much for a batch.
     pub fn take_some(&mut self) -> Self {
         if !self.is_behind() {
             return std::mem::take(self);

@@ -1,8 +1,9 @@
-//! Opens, leases, locks and deletions that outlived a start of the server, taken back from the journal before anything else happens.
+//! Recovers opens, leases, locks and deletions that outlived a restart of the server from the journal,
+//! before any operation.
 //!
-//! Their clients are away at first, each for the time that its open was promised; for others that means
-//! the same as a client whose connection was lost. Orphaned records (a lock without its open, a lease
-//! that none has) are dropped.
+//! Their clients are disconnected at first, each for the promised timeout of its open; for others that
+//! means the same as a client whose connection was lost. Orphaned records (a lock without its open, a
+//! lease without any open) are dropped.
 
 use super::caching::Caching;
 use super::close::remove_link;
@@ -39,22 +40,22 @@ pub struct RecoverOpens {
     opens: VecDeque<(OpenId, Box<OpenRecord>)>,
     locks: VecDeque<(OpenId, Interval, bool, u32)>,
     deletions: VecDeque<(FileId, Doomed)>,
-    /// Leases that were taken back.
+    /// Recovered leases.
     names: Vec<LeaseName>,
     /// The last step had to wait for metadata.
     waits: bool,
 }
 
 impl RecoverOpens {
-    /// Whether the next step can be taken at once.
+    /// Whether the next step can run immediately.
     pub fn is_due(&self) -> bool {
         !self.waits
     }
 
-    /// Takes some steps. Whether all is done.
+    /// Takes some steps. Returns whether recovery is done.
     ///
     /// # Errors
-    /// `Miss` until metadata has come into memory; `Corrupt` if a record makes no sense; those of reading.
+    /// `Miss` until metadata is in memory; `Corrupt` if a record makes no sense; those of reading.
     pub fn step(&mut self, parts: &mut Parts<'_>) -> Result<bool, FsError> {
         self.waits = true;
         for _ in 0..STEPS_AT_ONCE {
@@ -84,7 +85,7 @@ impl RecoverOpens {
             (OpenStateKey::Lock { open, offset, len_bytes, shared }, StateRecord::Lock(times)) => {
                 let interval = Interval { start: offset, end: u128::from(offset) + u128::from(len_bytes) };
                 let lock = (OpenId(open), interval, shared, times);
-                // A shared lock may lie on its owner's exclusive one, which could not be put under it.
+                // A shared lock may lie on its owner's exclusive one, which has to be added first.
                 if shared { self.locks.push_back(lock) } else { self.locks.push_front(lock) }
             }
             (OpenStateKey::Lease { client, key }, StateRecord::Lease(lease)) => {
@@ -113,7 +114,8 @@ impl RecoverOpens {
         false
     }
 
-    /// Takes one thing back: leases first, then the opens that have them, then what hangs on these. Whether there is no more.
+    /// Recovers one record: leases first, then the opens that have them, then locks and deletions. Returns
+    /// whether none is left.
     fn restore_one(&mut self, parts: &mut Parts<'_>) -> Result<bool, FsError> {
         if let Some((name, lease)) = self.leases.pop_front() {
             parts.caching.restore(name, &lease);
@@ -157,7 +159,7 @@ const fn what(key: &OpenStateKey) -> &'static str {
     }
 }
 
-/// Finds the path of an open's file or stream; `None` if that is gone.
+/// Finds the path of an open's file or stream; `None` if that was deleted.
 fn path_of(fs: &mut FileSystem, record: &OpenRecord) -> Result<Option<WideString>, FsError> {
     let found = (|| {
         let mut path = match &record.link {
@@ -220,7 +222,7 @@ fn holder_of(caching: &mut Caching, record: &OpenRecord) -> CacheHolder {
     }
 }
 
-/// Makes the open of a record. Values that are not stored come from its client when it reconnects.
+/// Makes the open of a record. Values that are not stored come from its client's reconnect.
 fn open_of(record: &OpenRecord, path: WideString, holder: CacheHolder) -> Open {
     let token = AccessToken {
         user: record.user.clone(),
@@ -275,7 +277,8 @@ fn open_of(record: &OpenRecord, path: WideString, holder: CacheHolder) -> Open {
     }
 }
 
-/// Lets a name or a stream go with the last open again; at once, if none of its opens has outlived the start.
+/// Marks a name or a stream for deletion with the last open again; deletes it if none of its opens has
+/// outlived the start.
 fn restore_deletion(parts: &mut Parts<'_>, file: FileId, doomed: &Doomed) -> Result<(), FsError> {
     let is_open = match doomed {
         Doomed::Link(_) => parts.opens.file(file).is_some(),

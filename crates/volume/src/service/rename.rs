@@ -89,7 +89,7 @@ impl<'a> Renaming<'a> {
         Ok(Move { file, directory, old, old_path, new, new_path, target, created, inherited })
     }
 
-    /// Checks everything, and lets others give up handles that are in the way.
+    /// Checks everything, and breaks conflicting handle caching of others.
     fn check(&self, parts: &mut Parts<'_>, moved: &Move) -> Result<(), Suspend> {
         if parts.opens.file(moved.file).is_some_and(|node| node.is_deleting_link(&moved.old)) {
             return Err(NtStatus::DELETE_PENDING.into());
@@ -108,7 +108,7 @@ impl<'a> Renaming<'a> {
         Ok(())
     }
 
-    /// Checks that the user who renames may have opens with paths of the new length: an open whose name
+    /// Checks that the renaming user may have opens with paths of the new length: an open whose name
     /// becomes longer counts for more.
     fn check_room(&self, parts: &Parts<'_>, moved: &Move) -> Result<(), NtStatus> {
         let (old_units, new_units) = (moved.old_path.len(), moved.new_path.len());
@@ -126,7 +126,7 @@ impl<'a> Renaming<'a> {
         if parts.opens.may_have(user, grown) { Ok(()) } else { Err(NtStatus::INSUFFICIENT_RESOURCES) }
     }
 
-    /// Tells watchers and holders of leases on both directories.
+    /// Notifies watchers and holders of leases on both directories.
     fn tell(&self, parts: &mut Parts<'_>, moved: &Move) {
         let Move { directory, old, old_path, new, new_path, .. } = moved;
         let what = if *directory { notify::DIR_NAME } else { notify::FILE_NAME };
@@ -138,7 +138,7 @@ impl<'a> Renaming<'a> {
         parts.watches.changed(old_path, gone, what);
         parts.watches.changed(new_path, came, what);
         if !directory {
-            // Windows tells of a renamed file's attributes too.
+            // Windows reports a renamed file's attributes too.
             let what = notify::ATTRIBUTES | notify::CREATION;
             parts.watches.changed(new_path, notify::MODIFIED, what);
         }
@@ -293,7 +293,7 @@ fn check_replaced(
     Ok(())
 }
 
-/// Gives back the space of a file that lost its last name to another one.
+/// Frees a file that lost its last name to another one.
 fn reclaim_replaced(parts: &mut Parts<'_>, replaced: Option<Unlinked>) {
     if let Some(Unlinked { file, last: true }) = replaced {
         parts.reclaims.add_file(file);

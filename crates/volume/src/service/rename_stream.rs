@@ -9,8 +9,7 @@ use crate::backend::OpenId;
 use crate::fs::FsError;
 use types::NtStatus;
 
-/// Gives the stream of an open another name. If `replace`, an empty stream of that name that nobody has
-/// open is replaced.
+/// Renames the stream of an open. If `replace`, an empty stream of that name without opens is replaced.
 pub fn rename_stream(parts: &mut Parts<'_>, id: OpenId, to: &[u16], replace: bool) -> Result<(), Suspend> {
     let open = parts.opens.get(id).ok_or(NtStatus::FILE_CLOSED)?;
     let (stream, old_path) = (open.stream, open.path.clone());

@@ -21,13 +21,14 @@ enum CreateState {
 
 /// The creates by client and create GUID.
 ///
-/// Invariant: a GUID stands here while a create holds it ([`Attempt::guid_held`]), and then as long as the open that it made. A file stands
-/// among the interrupted while the create that made it waits, unless another one has opened it since.
+/// Invariant: a GUID is listed while a create holds it ([`Attempt::guid_held`]), and then until its
+/// open is closed. A file is among the interrupted while the create that made it waits, unless another
+/// one has opened it since.
 #[derive(Debug, Default)]
 pub struct Replays {
     creates: HashMap<(Guid, Guid), CreateState>,
-    /// Files of creates that continue later; with their names if a record says that they are deleted unless
-    /// their opens are made.
+    /// Files of creates that continue later; with their names if a record says to delete them unless their
+    /// opens are made.
     interrupted: HashMap<FileId, Option<Box<LinkName>>>,
 }
 
@@ -45,10 +46,11 @@ impl Replays {
         self.creates.is_empty() && self.interrupted.is_empty()
     }
 
-    /// Looks whether this create happened already: returns its open. Otherwise the create holds its GUID from here on.
+    /// Returns the open if this create is a replay. Otherwise the create holds its GUID from here on.
     ///
     /// # Errors
-    /// DUPLICATE_OBJECTID if the GUID is taken and this is no replay; FILE_NOT_AVAILABLE for a replay of what is still in progress.
+    /// DUPLICATE_OBJECTID if the GUID is taken and this is no replay; FILE_NOT_AVAILABLE for a replay of a
+    /// create in progress.
     pub fn find(
         &mut self,
         create: &Create,
@@ -108,7 +110,7 @@ impl Replays {
         }
     }
 
-    /// Whether a create that continues later has made this file, and nobody has opened it since.
+    /// Whether a create that continues later has made this file, which has no open since.
     pub fn is_interrupted(&self, file: FileId) -> bool {
         self.interrupted.contains_key(&file)
     }
@@ -120,9 +122,8 @@ impl Replays {
         }
     }
 
-    /// Gives up the file that an earlier try of a create made, if somebody else has opened or removed it
-    /// since: it is no longer the create's own, to be opened beside others or to be deleted. `found`: the
-    /// file of that name now.
+    /// Abandons the file that an earlier try of a create made, if somebody else has opened or removed it
+    /// since: it is no longer the create's own to open or to delete. `found`: the file of that name now.
     pub fn give_up_made(&mut self, attempt: &mut Attempt, found: Option<FileId>, agenda: &mut Agenda) {
         let Some(made) = attempt.made.filter(|_| attempt.interrupted) else { return };
         if found != Some(made) || !self.is_interrupted(made) {
@@ -149,7 +150,7 @@ impl Replays {
         }
     }
 
-    /// Frees the GUID of an open that is gone.
+    /// Frees the GUID of a closed open.
     pub fn closed(&mut self, id: OpenId, open: &Open) {
         if let Some(guid) = open.create_guid
             && self.creates.get(&(open.client, guid)) == Some(&CreateState::Open(id))

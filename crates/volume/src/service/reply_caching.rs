@@ -1,17 +1,16 @@
-//! Caching that an answer grants when it leaves, after it has waited to be durable.
+//! Caching granted by an answer that had to wait until it was durable.
 //!
-//! Meanwhile others may ask for what the answer grants, and the holder is told at once: a break does
-//! not wait for the disks. So the answer is cut down to its holder's caching by then, with the epoch of
-//! the break: MS-SMB2 3.3.5.9.8 and 3.3.5.9.11 build it from the lease as it is. It never grants more
-//! than when it began to wait: a later upgrade may not be durable.
+//! Meanwhile others may break the caching that the answer grants, and the holder is told immediately: a
+//! break does not wait for the disks. So the answer is reduced to its holder's caching by then, with
+//! the epoch of the break: MS-SMB2 3.3.5.9.8 and 3.3.5.9.11 build it from the lease as it is. It never
+//! grants more than when it began to wait: a later upgrade may not be durable.
 
 use super::cache_state::{level_of, state_of};
 use super::parts::Parts;
 use super::transfers::Shown;
 use crate::backend::{CacheGrant, LeaseState, OplockLevel, Reply};
 
-/// Cuts an answer that has waited down to the present caching. An open or lease that is gone caches
-/// nothing.
+/// Reduces an answer that has waited to the present caching. A closed open or lease caches nothing.
 pub fn cut_down(parts: &mut Parts<'_>, reply: &mut Reply, shown: Option<Shown>) {
     let Some(shown) = shown else { return };
     let now = match shown {

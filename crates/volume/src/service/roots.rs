@@ -32,12 +32,13 @@ pub fn root_link(fs: &mut FileSystem, root: ShareRoot) -> Result<Option<LinkName
     Ok(Some(LinkName { parent: link.parent, name: link.name }))
 }
 
-/// The paths of the roots through which a file is open, looked up before the file gets another name: after that nothing may fail.
+/// Paths of the roots of a file's opens, looked up before a rename of the file: after that nothing may
+/// fail.
 pub struct SeenRoots(HashMap<ShareRoot, WideString>);
 
 impl SeenRoots {
     /// # Errors
-    /// Those of reading metadata. A root that is deleted is left out.
+    /// Those of reading metadata. A deleted root is left out.
     pub fn of(fs: &mut FileSystem, opens: &Opens, file: FileId) -> Result<Self, Suspend> {
         let mut paths = HashMap::new();
         for (_, open) in opens.of_file(file) {

@@ -34,7 +34,7 @@ pub fn start(parts: &mut Parts<'_>, operation: OperationId, request: Operation) 
     run(parts, operation, work, false);
 }
 
-/// Tries everything that can continue, as long as the turn is not spent.
+/// Tries everything that can continue, until the turn is spent.
 pub fn run_ready(parts: &mut Parts<'_>) {
     while parts.agenda.is_open {
         while !parts.agenda.turn.is_spent()
@@ -55,7 +55,7 @@ fn run(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: bool
         return parts.agenda.park(operation, Some(work), Wait::Turn, told);
     }
     let durable = wants_durability(parts, &work);
-    // Steps that the file layer took by itself are its own to bound.
+    // Steps of the file layer itself are bounded there.
     parts.fs.take_steps();
     let result = perform(parts, operation, &mut work);
     parts.agenda.turn.spend(OPERATION_STEPS);
@@ -101,7 +101,7 @@ fn shown_by(work: &Work, reply: &Reply) -> Option<Shown> {
     }
 }
 
-/// Whether an answered create leaves everything as it was that is durable.
+/// Whether an answered create leaves all durable state unchanged.
 fn changed_nothing(parts: &Parts<'_>, work: &Work, reply: &Reply) -> bool {
     let Reply::Created(created) = reply else { return false };
     created.action == CreateAction::Opened && !created.persistent && !shows_kept_lease(parts, work)
@@ -157,7 +157,8 @@ fn stop(parts: &mut Parts<'_>, operation: OperationId, mut work: Work, told: boo
     }
 }
 
-/// Has an open closed a little later that cannot be closed now, as when the volume takes no changes: it stands in nobody's way meanwhile.
+/// Puts off the close of an open that cannot be closed now, as when the volume accepts no changes: it
+/// blocks nobody meanwhile.
 fn put_off_close(parts: &mut Parts<'_>, id: OpenId) {
     parts.opens.put_off_close(id, parts.agenda);
     parts.caching.give_up(parts.opens, parts.agenda, id);
@@ -175,8 +176,8 @@ fn wait_for_caching(parts: &mut Parts<'_>, file: FileId) -> Wait {
     parts.agenda.tasks.wait_for_caching(file)
 }
 
-/// Whether the operation changes something and is to be answered only when that is durable; and the file whose size or data it
-/// changes, which the file layer publishes later than other changes.
+/// Returns whether the operation's answer has to wait until its changes are durable; and the file whose
+/// size or data it changes, which the file layer publishes later than other changes.
 fn wants_durability(parts: &Parts<'_>, work: &Work) -> Option<Option<FileId>> {
     let opens = &*parts.opens;
     let (is_durable, data) = match work {
@@ -226,7 +227,7 @@ pub fn make_durable(parts: &mut Parts<'_>, operation: OperationId) {
 /// Ends an operation that may wait for long.
 pub fn cancel(parts: &mut Parts<'_>, operation: OperationId) {
     let Some(wait) = parts.agenda.tasks.cancellable(operation) else { return };
-    // With its own file it waits for nobody, and its client may be gone and say it again.
+    // With its own file it waits for nobody, and its client may be gone and repeat it.
     if parts.agenda.tasks.owes_an_open(operation).is_some_and(|file| parts.replays.is_interrupted(file)) {
         return;
     }

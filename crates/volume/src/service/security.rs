@@ -36,7 +36,7 @@ pub fn set_security(
     let changed = security::change(&current, &new, asked, &token)?.build()?;
     let now = parts.time();
     parts.fs.set_security(file, &changed, now).map_err(|error| match error {
-        // Giving a file to somebody is no question of space on the disk.
+        // A change of the owner is no question of space on the disk.
         FsError::QuotaExceeded => Suspend::Status(NtStatus::QUOTA_EXCEEDED),
         error => Suspend::from(error),
     })?;

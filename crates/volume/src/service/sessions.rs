@@ -6,7 +6,7 @@ use super::parts::Parts;
 use crate::backend::{LeaseState, OpenId, Reply, SessionId};
 use types::{Monotonic, NtStatus};
 
-/// Closes the opens of a session that ended, except for those that can be taken up again: they wait for their client.
+/// Closes the opens of an ended session, except for those that wait for their client to reconnect.
 pub fn end_session(parts: &mut Parts<'_>, session: SessionId) -> Reply {
     for operation in parts.agenda.tasks.creates_of(session) {
         if !parts.agenda.tasks.orphan(operation) {
@@ -39,7 +39,7 @@ pub fn disconnect_or_close(parts: &mut Parts<'_>, id: OpenId) {
     }
 }
 
-/// Whether an open may wait for its client to come back.
+/// Whether an open may wait for its client to return.
 fn survives(parts: &Parts<'_>, open: &Open) -> bool {
     if open.persistent {
         return open.durable.is_some() && !open.closing;
@@ -60,13 +60,13 @@ fn disconnect(parts: &mut Parts<'_>, id: OpenId) {
             parts.locks.hold_writes(id, stream);
         }
     } else if is_breaking {
-        // Nobody will acknowledge the break any more: operations that wait for it find the holder gone.
+        // The break will never be acknowledged: operations that wait for it find the holder gone.
         parts.opens.revoke(id, parts.agenda);
     }
     parts.agenda.tasks.wake(stream.file);
 }
 
-/// Closes a durable open whose client has not come back by `at`.
+/// Closes a durable open whose client has not returned by `at`.
 pub fn disconnected_timed_out(parts: &mut Parts<'_>, id: OpenId, at: Monotonic) {
     if parts.opens.get(id).is_some_and(|open| open.disconnected == Some(at)) {
         parts.opens.revoke(id, parts.agenda);

@@ -164,7 +164,7 @@ fn set_allocation(parts: &mut Parts<'_>, id: OpenId, bytes: u64) -> Result<(), S
     resize(parts, id, |fs, now| fs.set_allocation(stream, bytes, now))
 }
 
-/// Changes a stream's size, and tells watchers and holders of leases.
+/// Changes a stream's size, and notifies watchers and holders of leases.
 fn resize(
     parts: &mut Parts<'_>,
     id: OpenId,
@@ -176,7 +176,7 @@ fn resize(
     let (file, fixed) = (open.stream.file, open.fixed_times);
     let before = parts.fs.attributes(file)?;
     change(parts.fs, now)?;
-    // The file layer sets both times; an open that fixed them keeps what was.
+    // The file layer sets both times; an open that fixed them restores the old ones.
     if !fixed.is_empty() {
         let keep = |bit, time| fixed.contains(bit).then_some(time);
         parts.fs.touch(
@@ -200,7 +200,7 @@ fn resize(
     Ok(())
 }
 
-/// Checks a valid data length, which changes nothing here: there are no bytes within a file that it would make valid (MS-FSA
+/// Checks a valid data length, which changes nothing here: all bytes of a file are valid (MS-FSA
 /// 2.1.5.15.14).
 fn set_valid_data_length(parts: &mut Parts<'_>, id: OpenId, bytes: u64) -> Result<(), Suspend> {
     let stream = data_open(parts.opens, id, rights::WRITE_DATA)?.stream;

@@ -34,7 +34,7 @@ impl ShareMode {
             != 0
     }
 
-    /// Whether both may be open at once.
+    /// Whether the two modes are compatible.
     pub fn agrees_with(self, other: Self) -> bool {
         if !self.counts() || !other.counts() {
             return true;

@@ -1,9 +1,9 @@
-//! Names of eight and three characters (MS-FSCC 2.1.5.2.1) for clients that ask for one, and the way back from them.
+//! 8.3 names (MS-FSCC 2.1.5.2.1) for clients that ask for one, and the lookup of files by them.
 //!
-//! A name that already has the form is its own short name. Others get one made of a hash of the whole
+//! A name of that form is its own short name. The short name of any other contains a hash of the whole
 //! name, so that it stays the same without being stored, also when the volume is opened again.
-//! Promises: a reported short name leads to its file as long as it is among the last ones reported, and
-//! no two files of a directory are reported with the same; in memory this is bounded. Short names from
+//! Promises: a reported short name leads to its file while it is among the last ones reported, and no
+//! two files of a directory are reported with the same; in memory this is bounded. Short names from
 //! before the volume was opened are searched for among at most [`SEARCHED_MAX`] names of their
 //! directory.
 
@@ -19,7 +19,7 @@ const HASH_CHARS: usize = 6;
 const DIGITS: &[u8; 36] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 const TILDE: u16 = b'~' as u16;
 const DOT: u16 = b'.' as u16;
-/// Stands before the hash if the name begins with a character that a short name cannot have.
+/// Precedes the hash if the name begins with a character that a short name cannot have.
 const NO_FIRST: u16 = b'_' as u16;
 /// Hashes tried for a name before it has none.
 const TRIES: u32 = 16;
@@ -71,7 +71,7 @@ fn upper(name: &[u16]) -> WideString {
     name.iter().map(|unit| upcase_unit(*unit)).collect()
 }
 
-/// Makes the short name of `name`, which is one component of a path, at this try.
+/// Makes the short name of `name`, which is one component of a path, for this try.
 fn make(name: &[u16], again: u32) -> WideString {
     // FNV-1a over the folded name.
     let seed = 0xCBF2_9CE4_8422_2325_u64 ^ u64::from(again);
@@ -135,7 +135,7 @@ impl ShortNames {
             let name = (directory, make(long, again));
             match self.told.get(&name) {
                 Some(told) if names_equal(told, long) => return Ok(Some(name.1)),
-                // Reported for another file, which may be gone.
+                // Reported for another file, which may be deleted.
                 Some(told) => {
                     let told = told.clone();
                     match fs.lookup(directory, &told) {
@@ -147,7 +147,7 @@ impl ShortNames {
                 None => {}
             }
             match fs.lookup(directory, &name.1) {
-                // Somebody's whole name is like that.
+                // Another file has this as its whole name.
                 Ok(_) => continue,
                 Err(FsError::NotFound) => {}
                 Err(error) => return Err(error.into()),
@@ -175,7 +175,7 @@ impl ShortNames {
                 found => return found,
             }
         }
-        // Names are in the order of their upper-case forms: only those with this first character can have it.
+        // Names are in the order of their upper-case forms: only those with this first character can match.
         let first = short.first().copied().filter(|first| *first != NO_FIRST);
         let begin = first.map(|first| vec![first]);
         let mut after: Option<WideString> = begin.map(Into::into);

@@ -8,7 +8,7 @@ use types::NtStatus;
 #[derive(Debug)]
 pub enum Outcome {
     Reply(Reply),
-    /// The answer comes from elsewhere: from a transfer, or from a queue.
+    /// A transfer or a queue will answer.
     Later,
 }
 
@@ -20,7 +20,7 @@ pub enum Suspend {
     Miss,
     /// The turn is spent: the operation continues in the next one.
     Yield,
-    /// A holder has to give up its caching of this file first.
+    /// A holder has to release its caching of this file first.
     Break(FileId),
     /// Opens of this file whose clients were away are being closed: the operation continues after that.
     Closing(FileId),

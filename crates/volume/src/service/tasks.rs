@@ -8,18 +8,18 @@ use crate::fs::FileId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use types::NtStatus;
 
-/// Work that is to be done.
+/// Work to do.
 #[derive(Debug)]
 pub enum Work {
     Request(Operation),
     /// A create, with the results of its earlier tries.
     Create(Box<Create>, Attempt),
-    /// The close of an open that nobody asks about.
+    /// The close of an open without a client's request.
     CloseQuietly(OpenId),
 }
 
 impl Work {
-    /// The session that is to get an open by it: with that session it ends.
+    /// The session for which it opens something: it ends with that session.
     fn opens_for(&self) -> Option<SessionId> {
         match self {
             Self::Create(create, _) => Some(create.caller.session),
@@ -37,19 +37,19 @@ pub struct Attempt {
     pub made: Option<FileId>,
     /// Whether it holds its create GUID against replays.
     pub guid_held: bool,
-    /// The name of that file, if its open is to outlive the server.
+    /// The name of that file, if its open has to outlive the server.
     pub made_link: Option<Box<LinkName>>,
     /// Whether the create continues later with that file. If its open is to outlive the server, a record
-    /// says that the file is deleted by a start that comes first: otherwise a repeated create would find it
-    /// in its way.
+    /// says that a restart in between deletes the file: otherwise the file would block a repeated create.
     pub interrupted: bool,
-    /// Whether it continues although its client is gone, which finds the open when it repeats the create.
+    /// Whether it continues although its client is disconnected: the client finds the open when it repeats
+    /// the create.
     pub orphan: bool,
 }
 
 impl Attempt {
-    /// The file that the create made for an open that is to outlive the server: if the create ended without
-    /// the open, the file would be in its way when it is repeated.
+    /// The file made for an open that has to outlive the server: if the create ended without the open, the
+    /// file would block its repetition.
     fn owes_an_open(&self) -> Option<FileId> {
         self.made.filter(|_| self.interrupted && self.made_link.is_some())
     }
@@ -60,7 +60,7 @@ impl Attempt {
 pub enum Wait {
     /// The file layer.
     Storage,
-    /// Caching being given up; its place among those that wait for the same file.
+    /// Break of a file's caching; the operation's place in the queue for that file.
     Break(FileId, u64),
     /// Ready: it waits for its turn only.
     Nothing,
@@ -76,15 +76,16 @@ pub enum Wait {
 pub struct Parked {
     pub work: Option<Work>,
     pub wait: Wait,
-    /// Whether its client knows that it takes long.
+    /// Whether its client was told of a long wait.
     pub told: bool,
 }
 
-/// The operations that wait, and the queues of those that continue by themselves.
+/// The waiting operations, and the queues of those that continue without an event.
 ///
-/// Invariant: an operation is parked exactly while it waits. One that waits for caching stands in the queue of that file; one that waits
-/// for the file layer, for its turn or for the next turn stands in the list of those. A list may also name operations that were ended
-/// since: they are passed over. Locks and watches keep queues of their own, and their operations are parked without work.
+/// Invariant: an operation is parked exactly while it waits. One that waits for a break is in the queue
+/// of that file; one that waits for the file layer, for its user's turn or for the next turn is in the
+/// list of those. A list may also name ended operations: these are skipped. Locks and watches keep
+/// their own queues, and their operations are parked without work.
 #[derive(Debug)]
 pub struct Tasks {
     parked_max: usize,
@@ -93,7 +94,7 @@ pub struct Tasks {
     ready: Ready,
     /// Operations that continue in the next turn.
     yielded: Vec<OperationId>,
-    /// Operations that wait until caching of a file is given up, in the order in which they came.
+    /// Operations waiting for a break of a file's caching, in the order of arrival.
     for_caching: HashMap<FileId, BTreeMap<u64, OperationId>>,
     /// Creates among the parked.
     creates: BTreeSet<(SessionId, OperationId)>,
@@ -104,7 +105,7 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Makes room for `parked_max` operations; beyond, [`Tasks::is_full`] says so.
+    /// Makes a table for `parked_max` operations; [`Tasks::is_full`] reports the limit.
     pub fn new(parked_max: usize) -> Self {
         Self {
             parked_max,
@@ -202,8 +203,8 @@ impl Tasks {
         Wait::Break(file, place)
     }
 
-    /// Takes the next operation that is ready: its work, and whether its client knows that it takes long.
-    /// Users take turns.
+    /// Takes the next ready operation: its work, and whether its client was told of a long wait. Users take
+    /// turns.
     pub fn take_ready(&mut self, party_of: impl Fn(&Work) -> Party) -> Option<(OperationId, Work, bool)> {
         loop {
             let parked = &self.parked;
@@ -218,7 +219,7 @@ impl Tasks {
         }
     }
 
-    /// Takes out an operation that waits no more, wherever it is answered.
+    /// Removes an operation whose wait is over.
     pub fn forget(&mut self, operation: OperationId) -> Option<Parked> {
         let parked = self.parked.remove(&operation)?;
         if let Some(session) = parked.work.as_ref().and_then(Work::opens_for) {
@@ -235,13 +236,13 @@ impl Tasks {
         Some(parked)
     }
 
-    /// Returns what an operation waits for that may be cancelled; none if it is past waiting, or waits for a short time only.
+    /// Returns the cancellable wait of an operation; none if it no longer waits, or only for a short time.
     pub fn cancellable(&self, operation: OperationId) -> Option<Wait> {
         let wait = self.parked.get(&operation)?.wait;
         (!matches!(wait, Wait::Storage | Wait::Nothing)).then_some(wait)
     }
 
-    /// Lets a create continue although its client is gone, if it owes the client an open
+    /// Lets a create continue although its client is disconnected, if it owes the client an open
     /// ([`Attempt::owes_an_open`]). Returns whether it does.
     pub fn orphan(&mut self, operation: OperationId) -> bool {
         match self.parked.get_mut(&operation) {
@@ -266,18 +267,18 @@ impl Tasks {
         self.yielded.retain(|yielded| *yielded != operation);
     }
 
-    /// Makes an identifier for an operation that nobody waits for.
+    /// Makes an identifier for an operation without a waiting client.
     pub fn internal_id(&mut self) -> OperationId {
         self.internal += 1;
         OperationId(INTERNAL | self.internal)
     }
 
-    /// Goes through all work that waits.
+    /// Iterates over all waiting work.
     pub fn waiting_mut(&mut self) -> impl Iterator<Item = (OperationId, &mut Work)> {
         self.parked.iter_mut().filter_map(|(operation, parked)| Some((*operation, parked.work.as_mut()?)))
     }
 
-    /// Lists what is parked that is to give the session an open.
+    /// Lists parked operations that are to open something for the session.
     pub fn creates_of(&self, session: SessionId) -> Vec<OperationId> {
         let all = (session, OperationId(0))..=(session, OperationId(u64::MAX));
         self.creates.range(all).map(|(_, operation)| *operation).collect()

@@ -5,18 +5,18 @@ use crate::backend::OpenId;
 use std::collections::BTreeSet;
 use types::Monotonic;
 
-/// An event that comes at a time, unless another one has come before.
+/// An event at a time, unless it is cancelled before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
     /// The holder of a lease has not acknowledged its break.
     Lease(LeaseName),
     /// The holder of an oplock has not acknowledged its break.
     Oplock(OpenId),
-    /// The client of a durable open has not come back.
+    /// The client of a durable open has not returned.
     Disconnected(OpenId),
     /// A write becomes visible in the file's times.
     WriteTime(OpenId),
-    /// An open that could not be closed is to be closed; it may be gone by then.
+    /// The next try of a failed close; the open may be gone by then.
     CloseAgain(OpenId),
     /// Opens that outlived a start could not be read.
     Restore,
@@ -24,8 +24,9 @@ pub enum Timer {
 
 /// The timers that run, the next one first.
 ///
-/// Invariant: each open that is disconnected, and each whose write time is due, has its timer here, which goes with the open. Those of
-/// breaks stay after the holder has acknowledged: they count only if the break still has their deadline.
+/// Invariant: each open that is disconnected, and each whose write time is due, has its timer here
+/// until it is closed. Timers of breaks stay after the holder has acknowledged: they count only if the
+/// break still has their deadline.
 #[derive(Debug, Default)]
 pub struct Timers(BTreeSet<(Monotonic, Timer)>);
 
@@ -43,7 +44,7 @@ impl Timers {
         self.0.first().map(|(at, _)| *at)
     }
 
-    /// Takes out the next one that is due by `now`.
+    /// Removes and returns the next one due by `now`.
     pub fn take_due(&mut self, now: Monotonic) -> Option<(Monotonic, Timer)> {
         if self.next()? > now {
             return None;

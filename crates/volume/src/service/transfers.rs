@@ -1,4 +1,4 @@
-//! Operations that the file layer works on: data on its way, flushes, commits.
+//! Operations in the file layer: transfers of data, flushes, commits.
 
 use super::open::LeaseName;
 use crate::backend::{CopyChunk, FileInformation, OpenId, OperationId, Reply};
@@ -47,7 +47,7 @@ pub enum InFlight {
 }
 
 impl InFlight {
-    /// Returns the stream that is worked on: it must not go away.
+    /// Returns the stream of the transfer: it must not be reclaimed.
     fn stream(&self) -> Option<StreamId> {
         match self {
             Self::Read { stream, .. }
@@ -74,25 +74,25 @@ pub struct Copy {
     pub done: usize,
     pub within: u64,
     pub bytes: u64,
-    /// Bytes on their way.
+    /// Bytes being transferred.
     pub piece: u64,
-    /// Whether it answers without figures: it was asked for as one range.
+    /// Whether it answers without figures: the request was for one range.
     pub plain: bool,
 }
 
 /// All transfers, by the token that the file layer answers with.
 ///
-/// Invariant: the file layer holds a token exactly while its transfer stands here.
+/// Invariant: the file layer holds a token exactly while its transfer is listed here.
 #[derive(Debug, Default)]
 pub struct Transfers(Slab<InFlight>);
 
 impl Transfers {
-    /// Takes out a transfer that ended.
+    /// Removes and returns a transfer that ended.
     pub fn take(&mut self, token: u64) -> Option<InFlight> {
         self.0.try_remove(token as usize)
     }
 
-    /// Returns a place whose key is the token of a transfer, if it does not end at once.
+    /// Returns a place whose key is the token of a transfer, in case it does not end immediately.
     #[inline]
     pub fn vacant(&mut self) -> VacantEntry<'_, InFlight> {
         self.0.vacant_entry()
@@ -103,7 +103,7 @@ impl Transfers {
         self.0.insert(transfer) as u64
     }
 
-    /// Lists the files whose data is on its way.
+    /// Lists the files with transfers of data.
     pub fn busy_files(&self) -> HashSet<FileId> {
         self.0.iter().filter_map(|(_, transfer)| Some(transfer.stream()?.file)).collect()
     }

@@ -1,10 +1,11 @@
-//! Names that went a moment ago, and the properties that a file inherits with one of them (MS-FSA
-//! 2.1.1.2, "tunneling").
+//! Recently removed names, and the properties that a file inherits with one of them (MS-FSA 2.1.1.2,
+//! "tunneling").
 //!
-//! Programs save a file by writing another one and giving that the first one's name: under the name there should still be the file of
-//! before, with its date of creation, and with its long name if the program knows the short one only. So a file's name that is removed, by a
-//! deletion or a rename, is kept for [`KEPT_FOR`]. Promises: a name is inherited once, by a file that is made or renamed; at most [`KEPT_MAX`]
-//! are kept. Directories inherit nothing, and nothing is inherited from them. A name that is replaced never left its directory.
+//! Programs save a file by writing another one and renaming that over the first: the result should keep
+//! the old file's date of creation, and its long name if the program knows only the short one. So a
+//! name removed by a deletion or a rename is kept for [`KEPT_FOR`]. Promises: a name is inherited once,
+//! by a file that is made or renamed; at most [`KEPT_MAX`] are kept. Directories neither inherit nor
+//! leave anything. A replaced name never left its directory.
 
 use super::open::LinkName;
 use crate::backend::WideString;
@@ -13,7 +14,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use types::{FileTime, Monotonic};
 
-/// A removed name comes back for this time, as in NTFS.
+/// Time for which a removed name can be inherited, as in NTFS.
 const KEPT_FOR: Duration = Duration::from_secs(15);
 /// As many names as NTFS keeps by default.
 const KEPT_MAX: usize = 256;

@@ -1,8 +1,10 @@
-//! Share of the loop's thread that one turn may take.
+//! Limit of the work that one turn of the loop's thread does.
 //!
-//! The service counts steps, not time: one is some tens of nanoseconds. Promises: work that clients ask for takes about
-//! [`STEPS_PER_TURN`] steps between two calls of [`Backend::poll`](crate::backend::Backend::poll), even if many ask; the rest continues in
-//! the next turn, by turns among the users ([`super::ready`]). Reads and writes are not counted: each is bounded by its size.
+//! The service counts steps, not time: one is some tens of nanoseconds. Promises: clients' work takes
+//! about [`STEPS_PER_TURN`] steps between two calls of
+//! [`Backend::poll`](crate::backend::Backend::poll), even if many ask; the rest continues in the next
+//! turn, in rotation among the users ([`super::ready`]). Reads and writes are not counted: each is
+//! bounded by its size.
 
 /// Steps of a turn: they take five to ten milliseconds, short enough for others to be served between, and long enough that the cost of
 /// beginning a turn does not count.
@@ -15,7 +17,7 @@ pub const METADATA_STEPS: u32 = 16;
 /// Steps of a directory entry, beside that: it is decoded, and its name copied.
 pub const ENTRY_STEPS: u32 = 16;
 
-/// The steps that are left of a turn.
+/// The steps left in a turn.
 #[derive(Debug)]
 pub struct Turn {
     left: u32,
@@ -43,7 +45,7 @@ impl Turn {
         self.spend(looked_at.saturating_mul(METADATA_STEPS));
     }
 
-    /// Spends steps. They may be more than were left: the last piece of work is done whole.
+    /// Spends steps. They may exceed the rest: the last piece of work is done whole.
     pub fn spend(&mut self, steps: u32) {
         self.left = self.left.saturating_sub(steps);
         #[cfg(test)]

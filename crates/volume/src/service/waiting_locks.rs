@@ -1,7 +1,7 @@
 //! Lock requests of one stream that wait for others' locks (MS-FSA 2.1.5.8).
 //!
-//! Promises: when a range becomes free, only requests whose ranges meet it are tried, the oldest first, and of those that ask for the same
-//! only as many as succeed and one more.
+//! Promises: when a range becomes free, only requests whose ranges meet it are tried, the oldest first,
+//! and of equal ones only as many as succeed and one more.
 
 use super::intervals::{Interval, IntervalSet};
 use crate::backend::{LockElement, OpenId, OperationId};
@@ -35,9 +35,9 @@ impl WaitingLock {
     }
 }
 
-/// The requests, by the order in which they came, by open and by range.
+/// The requests, in the order of arrival, by open and by range.
 ///
-/// Invariant: each request stands in all three indexes, and its range in `ranges` as long as its group has any.
+/// Invariant: each request is in all three indexes, and its range in `ranges` while its group has any.
 #[derive(Debug, Default)]
 pub struct WaitingLocks {
     by_ticket: BTreeMap<Ticket, WaitingLock>,
@@ -52,7 +52,7 @@ impl WaitingLocks {
         self.by_ticket.is_empty()
     }
 
-    /// Goes through the requests of an open.
+    /// Lists the requests of an open.
     pub fn of(&self, open: OpenId) -> impl Iterator<Item = (Ticket, &WaitingLock)> {
         let mine = self.by_open.range((open, 0)..=(open, Ticket::MAX));
         mine.map(|(_, ticket)| (*ticket, &self.by_ticket[ticket]))
@@ -83,8 +83,8 @@ impl WaitingLocks {
         Some(lock)
     }
 
-    /// Gives the requests that these ranges, which became free, meet to `attempt`, the oldest first. Takes out those for which it
-    /// answers true.
+    /// Calls `attempt` for the requests that meet these freed ranges, the oldest first. Removes and returns
+    /// those for which it returns true.
     pub fn retry(
         &mut self,
         freed: &[Interval],

@@ -10,7 +10,7 @@ const DOS_QUESTION: u16 = b'>' as u16;
 const DOS_DOT: u16 = b'"' as u16;
 const DOT: u16 = b'.' as u16;
 
-/// Longest pattern in UTF-16 code units: as long as the longest name.
+/// Longest pattern in UTF-16 code units: the same as the longest name.
 pub const PATTERN_UNITS_MAX: usize = 255;
 
 /// Whether the pattern has any wildcard.
@@ -73,8 +73,9 @@ impl Pattern {
         Ok(Self { units: pattern.iter().map(|unit| upcase_unit(*unit)).collect() })
     }
 
-    /// Whether `name` is one that the pattern means; case does not count. Adds to `steps` one for each place of the pattern that is looked
-    /// at for each unit of the name: pattern times name at most, and a few for each unit with one star.
+    /// Whether `name` matches the pattern, ignoring case. Adds to `steps` one for each place of the pattern
+    /// examined for each unit of the name: at most pattern times name, and a few for each unit with one
+    /// star.
     pub fn matches(&self, name: &[u16], steps: &mut u32) -> bool {
         if matches!(&self.units[..], [] | [STAR]) {
             *steps += 1;
@@ -117,7 +118,7 @@ impl Pattern {
         places.contains(self.units.len())
     }
 
-    /// Adds the places that are reached without taking a unit of the name, of which `taken` are taken.
+    /// Adds the places reached without taking a unit of the name, of which `taken` are taken.
     fn skip(&self, places: &mut Places, name: &[u16], taken: usize, steps: &mut u32) {
         let at_end = taken == name.len();
         let mut from = 0;
@@ -126,7 +127,7 @@ impl Pattern {
             from = place + 1;
             let skips = match self.units[place] {
                 STAR => {
-                    // A way on from an earlier place is one from here as well: a star takes what lies between.
+                    // Every way from an earlier place is also one from here: a star takes the units between.
                     places.remove_before(place);
                     true
                 }

@@ -1,4 +1,5 @@
-//! Health issues that every server of a cluster finds by the records and by who lives: volumes without a server, disks without one.
+//! Health issues that every server of a cluster derives from records and liveness: volumes without a
+//! server, disks without one.
 
 use super::SINCE_SEEN;
 use api::model::{Health, HealthIssue};

@@ -20,7 +20,7 @@ pub(super) fn show_disks(node: &Node, issues: &mut Vec<HealthIssue>) -> Vec<Disk
     disks
 }
 
-/// Shows another node's disk, of which that node knows more.
+/// Shows another node's disk, about which that node knows more.
 fn show_remote_disk(node: &Node, record: &DiskRecord) -> Disk {
     let is_retired = record.state == DiskState::Retired;
     let (status, health) = match () {
@@ -31,7 +31,7 @@ fn show_remote_disk(node: &Node, record: &DiskRecord) -> Disk {
     let listed = node.pools.space(record.pool).map(|space| space.disks()).unwrap_or_default();
     let slabs = listed.iter().find(|disk| disk.disk == record.id);
     let given = slabs.map(|disk| disk.total_slabs.saturating_sub(disk.free_slabs) * record.slab_bytes);
-    // Nobody knows the present contents of a disk that is away.
+    // The present contents of a missing disk are unknown.
     let allocated_bytes = given.filter(|_| status != DiskStatus::LostCommunication);
     Disk { health, status, allocated_bytes, ..as_recorded(record) }
 }

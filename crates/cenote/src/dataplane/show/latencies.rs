@@ -1,4 +1,4 @@
-//! How long requests and disk operations took, as the control plane is shown it.
+//! Latencies of requests and disk operations, for the control plane.
 
 use crate::dataplane::clients::SmbServer;
 use api::model::Latency;

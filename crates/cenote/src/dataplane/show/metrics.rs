@@ -8,8 +8,8 @@ use smb_server::{RequestKind, ShareFigures};
 use smb_transport::server::tcp::Tcp;
 use types::Monotonic;
 
-/// Counts and times of requests since the server started, without the volumes' caches; `transferred_bytes`: bytes read from and written to
-/// disks.
+/// Shows counts and times of requests since the server started, without the volumes' caches;
+/// `transferred_bytes`: bytes read from and written to disks.
 pub(super) fn show_performance(
     server: &SmbServer,
     transferred_bytes: (u64, u64),

@@ -26,7 +26,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use types::Monotonic;
 
-/// Stands for an unrecorded beginning: when the issue was first seen. Health is checked every few seconds.
+/// Unrecorded beginning, shown as the time when the issue was first seen. Health is checked every few
+/// seconds.
 const SINCE_SEEN: u64 = 0;
 /// Length of a part of clients' opens; with [`OPEN_PATHS_UNITS_MAX`], its JSON fits into an errand's answer.
 const OPENS_MAX: usize = 1000;
@@ -90,7 +91,8 @@ impl Show {
         }
     }
 
-    /// Gives issues without a recorded beginning the time at which they were first seen, and forgets those that are gone.
+    /// Dates issues without a recorded beginning by their first appearance, and forgets those that have
+    /// ended.
     fn date_issues(&self, issues: &mut [HealthIssue], unix_s: u64) {
         let mut seen = self.issues_seen.borrow_mut();
         let before = std::mem::take(&mut *seen);
@@ -101,7 +103,7 @@ impl Show {
         }
     }
 
-    /// Shows the part of a snapshot that the server knows.
+    /// Shows the server's part of a snapshot.
     fn show_server(&self, node: &Node, frontend: &Frontend) -> Snapshot {
         let (server, clients) = (frontend.server(), frontend.clients());
         let (now, wall) = (node.tasks.now(), unix_now());
@@ -112,7 +114,7 @@ impl Show {
         metrics.extend(metrics::show_transferred_by_smb_direct(&rdma.counters));
         metrics.extend(metrics::show_lent(clients.tcp()));
         let copies = sessions::Copies::of(clients.tcp());
-        // Other nodes' opens of disks are shown elsewhere, and are nobody's files.
+        // Other nodes' opens of disks are shown elsewhere, and are not files.
         let sessions = server.sessions(now).into_iter().filter(|session| !session.is_nodes);
         let transferred = node.disks.transferred_bytes();
         Snapshot {

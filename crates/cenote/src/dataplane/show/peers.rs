@@ -1,4 +1,4 @@
-//! Other servers' disks, as they are reached.
+//! The connections to other servers' disks.
 
 use super::SINCE_SEEN;
 use api::cluster::{BusChannel, BusPeer, BusPriority, BusQueue, BusState};
@@ -10,7 +10,7 @@ use space::message::Priority;
 use std::time::Duration;
 use types::LatencyHistogram;
 
-/// Reports live servers whose disks are out of reach. Without a majority another issue says so.
+/// Reports live servers with unreachable disks. Without a majority another issue reports that.
 pub(super) fn unreached_nodes(node: &Node) -> Vec<HealthIssue> {
     if !node.hears_most() {
         return Vec::new();

@@ -7,7 +7,7 @@ use node::disk_slot::DiskSlot;
 use node::pools::{PoolEntry, Pools};
 use types::size::show_size;
 
-/// Shows all pools; `disks`: as they are shown.
+/// Shows all pools; `disks`: in their shown form.
 pub(super) fn show_pools(pools: &Pools, disks: &[Disk]) -> Vec<Pool> {
     pools.entries().values().map(|entry| show_pool(entry, disks)).collect()
 }
@@ -44,7 +44,7 @@ struct Fill<'a> {
     refused: Vec<&'a str>,
 }
 
-/// Reports a pool's issues; `volumes`: as they are shown.
+/// Reports a pool's issues; `volumes`: in their shown form.
 pub(super) fn pool_issues(pool: &Pool, node: &Node, volumes: &[Volume]) -> Vec<HealthIssue> {
     let mut issues = Vec::new();
     if let Some(why) = node.keeper.trouble(pool.id) {
@@ -148,7 +148,7 @@ fn fill_issue(pool: &Pool, fill: &Fill<'_>) -> Option<HealthIssue> {
     })
 }
 
-/// Reports an unusually small reserve that nobody chose. `follows`: it follows the number of disks.
+/// Reports an unusually small default reserve. `follows`: it follows the number of disks.
 fn low_reserve_issue(pool: &Pool, usual: u32, follows: bool) -> Option<HealthIssue> {
     let kept = pool.reserve_disks;
     if pool.reserve_is_set || kept >= usual {
@@ -172,7 +172,7 @@ fn low_reserve_issue(pool: &Pool, usual: u32, follows: bool) -> Option<HealthIss
     Some(reserve_warning(pool, "pool_reserve_low", what, action))
 }
 
-/// Reports that less is free than is kept for repair.
+/// Reports that less space is free than is reserved for repair.
 fn reserve_issue(pool: &Pool, node: &Node) -> Option<HealthIssue> {
     let slots = node.disks.slots();
     let own = || slots.values().filter(|slot| slot.record.pool == pool.id);

@@ -84,7 +84,7 @@ fn show_smb_direct(counters: &Counters) -> SmbDirectCounters {
         remote_invalidations: counters.remote_invalidations,
         scq_notification_events: counters.scq_notification_events,
         sends: counters.sends,
-        // Software wakes nobody without a completion.
+        // Software has no wakeup without a completion.
         spurious_rcq_notification_events: 0,
         spurious_scq_notification_events: 0,
         stalls_rdma_read: counters.stalls_rdma_read,

@@ -106,7 +106,7 @@ pub(super) fn show_shares(all: &[smb_server::ShareFigures]) -> Vec<ShareFigures>
     shown.collect()
 }
 
-/// Shows how long requests of each client took.
+/// Shows the latencies of each client's requests.
 pub(super) fn show_clients<'a>(
     all: impl Iterator<Item = &'a smb_server::ClientFigures>,
 ) -> Vec<ClientFigures> {
@@ -115,7 +115,7 @@ pub(super) fn show_clients<'a>(
         sessions: figures.sessions,
         latency: figures.latency,
     });
-    // The first entry is clients without a place: mostly there are none.
+    // The first entry is for clients without a place: usually there are none.
     shown.filter(|client| client.client.is_some() || client.latency.count() > 0).collect()
 }
 

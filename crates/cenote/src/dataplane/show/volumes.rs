@@ -30,7 +30,7 @@ struct Copies {
     /// Chunks with fewer copies than they should have, and those of them for which no disk has space.
     few: u64,
     without_room: u64,
-    /// Slabs on each disk that has some; `None`: another node knows.
+    /// Slabs on each disk that has some; `None`: known to another node only.
     slabs: Option<BTreeMap<DiskId, u64>>,
     /// A job makes copies.
     in_work: bool,
@@ -40,7 +40,7 @@ struct Copies {
 struct Looked {
     record: VolumeRecord,
     is_served: bool,
-    /// Another node that is up has it.
+    /// Whether another live node serves it.
     is_elsewhere: bool,
     /// Time for which that node has not answered.
     unreached_for: Option<Duration>,
@@ -144,7 +144,7 @@ fn show_volume(
         copies,
         in_sync_copies: match status {
             VolumeStatus::Detached => None,
-            // For a volume that another node serves, only the record has the number of copies of each piece.
+            // For a volume of another node, only the record has the number of copies of each chunk.
             _ if !is_served => Some(record.min_holders.min(copies)),
             _ if few > 0 => Some(copies.saturating_sub(1)),
             _ => Some(copies),
@@ -243,7 +243,7 @@ fn passed_on_volume(node: &Node, record: &VolumeRecord) -> Issue {
     Issue { what, ..detached_volume(record, "") }
 }
 
-/// `lasts`: how long the first opening of the volume has lasted, which is an issue only if it takes long or cannot end.
+/// `lasts`: duration so far of the volume's first opening, an issue only if it is long or cannot end.
 fn waiting_volume(record: &VolumeRecord, lasts: Option<Duration>, node: &Node) -> Option<Issue> {
     let (absent, peers) = (absent_members(record, &node.disks), &node.peers);
     let space = node.pools.space(record.pool);

@@ -41,10 +41,10 @@ impl EngineState for Way {
     }
 }
 
-/// The cluster as the server knows it that makes the changes.
+/// The cluster in the view of the server that makes the changes.
 #[derive(Default)]
 struct TwoServers {
-    /// Carries out what the other one is asked for.
+    /// Executes the requests to the other one.
     other: OnceLock<Errands>,
 }
 
@@ -94,11 +94,11 @@ impl ClusterManagement for TwoServers {
     }
 }
 
-/// Two servers over the same records. The first one's API is asked.
+/// Two servers over the same records. Requests go to the first one's API.
 struct Servers {
     first: SocketAddr,
     token: String,
-    /// The second server never learns of changes by itself here.
+    /// The second server never notices changes without a request here.
     second: Arc<Bench>,
     /// Whether the second server cannot reach the records.
     is_cut: Arc<AtomicBool>,
@@ -130,7 +130,7 @@ impl Servers {
         Self { first: address, token: text, second, is_cut }
     }
 
-    /// Has the first server change something, and returns the answer's status line and headers.
+    /// Makes the first server change something. Returns the answer's status line and headers.
     fn change(&self, method: &str, path: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(self.first).unwrap();
         let request = format!(
@@ -185,7 +185,7 @@ fn a_server_that_cannot_read_a_change_is_named_and_knows_that_its_accounts_are_o
     let issue = directory.freshness().issue_at(later()).expect("it knows of a change");
     assert_eq!((&*issue.code, directory.freshness().is_behind_at(later())), ("accounts_behind", true));
     servers.is_cut.store(false, Ordering::SeqCst);
-    // The reading that failed is tried again by itself, on the runtime of the server that was asked.
+    // The failed reading is retried, on the runtime of the requested server.
     let began = std::time::Instant::now();
     while directory.freshness().is_behind_at(later()) {
         assert!(began.elapsed() < Duration::from_secs(60), "the records are not read");

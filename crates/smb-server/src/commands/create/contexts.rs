@@ -14,7 +14,7 @@ use smb::wire::{
 use types::{FileTime, NtStatus};
 use volume::backend::{CacheGrant, Created, ExtendedAttribute, LeaseRequest, LeaseState, LeaseVersion2};
 
-/// The create contexts of a request, as far as the server knows them.
+/// The create contexts of a request that the server knows.
 #[derive(Default)]
 pub(super) struct Contexts<'a> {
     pub extended_attributes: Vec<ExtendedAttribute>,
@@ -93,7 +93,8 @@ impl<'a> Contexts<'a> {
         Ok(found)
     }
 
-    /// Checks that an open is to be durable in one way at most (MS-SMB2 3.3.5.9.6, 3.3.5.9.7, 3.3.5.9.10, 3.3.5.9.12).
+    /// Checks that an open requests at most one form of durability (MS-SMB2 3.3.5.9.6, 3.3.5.9.7,
+    /// 3.3.5.9.10, 3.3.5.9.12).
     fn check_durability(&mut self, oplock_level: u8) -> Result<(), NtStatus> {
         let reconnects = self.reconnect.is_some() || self.reconnect_v2.is_some();
         if oplock_level != OPLOCK_LEVEL_LEASE && !reconnects {
@@ -142,7 +143,7 @@ pub(super) struct Asked {
     /// The version of the durable handle asked for.
     pub durable_version: Option<u8>,
     pub reconnect: bool,
-    /// The 64 bits that stand for the volume in the on-disk id.
+    /// The volume's number of 64 bits in the on-disk id.
     pub volume_number: u64,
 }
 

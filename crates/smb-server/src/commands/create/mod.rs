@@ -48,7 +48,7 @@ pub(crate) struct CreateWork {
 }
 
 impl CreateWork {
-    /// Whether the client can find what it opens without having been answered.
+    /// Whether the client can find the open without an answer.
     pub fn is_replayable(&self) -> bool {
         self.asked.durable_version == Some(2)
     }
@@ -250,8 +250,7 @@ fn create_operation(
     })
 }
 
-/// Opens the share's root, only to ask the volume about quotas. Rights to those are checked with the
-/// requests.
+/// Opens the share's root for queries of the volume's quotas only. The queries check their own rights.
 fn quota_file(create: Create) -> Create {
     Create {
         path: WideString::default(),
@@ -304,12 +303,12 @@ pub(crate) fn resume<B: Backend, D: Directory>(
         Reply::DeviceOpened { open, context } => (Box::new(device::opened(open)), Some(context)),
         _ => return Err(NtStatus::INTERNAL_ERROR),
     };
-    // The session or tree may have ended meanwhile: then the open has nobody to belong to.
+    // The session or tree may have ended meanwhile: then the open has no owner.
     let session = context.session(&state.sessions).ok();
     let belongs = session.is_some_and(|session| session.tree(work.tree_id).is_some());
-    // A client that has ended the tree has closed what it opens there (MS-SMB2 3.3.5.8), the last of it now.
+    // A client that ended the tree has closed its opens there (MS-SMB2 3.3.5.8), this last one now.
     let is_closed = session.is_some() && !belongs;
-    // Nor can an open be found whose answer nobody gets.
+    // An open whose answer is lost cannot be found either.
     let reachable = work.is_replayable() || state.connections.contains(context.connection);
     if !belongs || !reachable {
         let open = (work.volume, created.open);
@@ -324,7 +323,7 @@ pub(crate) fn resume<B: Backend, D: Directory>(
     }
     let known = state.opens.of_volume((work.volume, created.open));
     let key = match known {
-        // A replayed CREATE finds what it opened the first time.
+        // A replayed CREATE finds the open of the first one.
         Some(key) if state.opens.get(key).is_ok_and(|open| Some(open.session) == context.session) => key,
         _ => {
             if let Some(stale) = known {
@@ -341,7 +340,7 @@ pub(crate) fn resume<B: Backend, D: Directory>(
     Ok(answer(&created, file_id, &contexts))
 }
 
-/// Gives what a volume has opened its place in the session.
+/// Adds a volume's new open to the session.
 fn take_in<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     context: &Context,

@@ -12,7 +12,7 @@ use volume::backend::{FileInformation, Reply};
 /// CHECKSUM_TYPE_CRC64.
 const CHECKSUM_CRC64: u16 = 2;
 
-/// Answers an IOCTL with its volume's reply. `None`: the open, and thus its volume, is gone.
+/// Answers an IOCTL with its volume's reply. `None`: the open, and so its volume, is gone.
 pub(super) fn answer(
     work: &IoctlWork,
     answer: Reply,

@@ -25,13 +25,13 @@ pub(super) struct CopyProgress {
 }
 
 impl CopyProgress {
-    /// The next chunk's operation. `None`: all are done.
+    /// Returns the next chunk's operation. `None`: all are done.
     fn next(&mut self) -> Option<Operation> {
         let chunk = self.rest.pop()?;
         Some(Operation::CopyChunks { source: self.source, target: self.target, chunks: vec![chunk] })
     }
 
-    /// The output that says how far the copy came.
+    /// Makes the output, with the progress of the copy.
     fn response(&self) -> Vec<u8> {
         let mut output = Vec::new();
         output.put(&CopyChunkResponse {
@@ -43,7 +43,7 @@ impl CopyProgress {
     }
 }
 
-/// Answers with the key that stands for an open in SRV_COPYCHUNK.
+/// Answers with the key of an open for SRV_COPYCHUNK.
 pub(super) fn resume_key(open: &Open, key: OpenKey, call: &Call<'_>) -> Result<Step<IoctlWork>, NtStatus> {
     // The structure is followed by four bytes of context that mean nothing.
     let output_bytes = size_of::<ResumeKeyResponse>() + 4;
@@ -59,7 +59,7 @@ pub(super) fn resume_key(open: &Open, key: OpenKey, call: &Call<'_>) -> Result<S
     Ok(reply(call.code, open.file_id(key), NtStatus::SUCCESS, &output))
 }
 
-/// Reads a copy to ask for, or answers with the limits (MS-SMB2 3.3.5.15.6).
+/// Parses a copy request, or answers with the limits (MS-SMB2 3.3.5.15.6).
 pub(super) fn copy_chunks(
     opens: &Opens,
     limits: &Limits,
@@ -106,7 +106,7 @@ pub(super) fn copy_chunks(
     let (source_volume, source_open) = source.volume_open().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
     let (target_volume, target_open) = target.volume_open().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
     if source_volume != target_volume {
-        // The client copies by itself then.
+        // The client then copies without the server.
         return Err(NtStatus::NOT_SUPPORTED);
     }
     let rest = chunks
@@ -137,7 +137,7 @@ fn checked(chunk: CopyChunk) -> Result<CopyChunk, NtStatus> {
     }
 }
 
-/// Reads which extents a file is to share with another.
+/// Parses the extents that a file has to share with another.
 pub(super) fn duplicate_extents(
     opens: &Opens,
     context: &Context,
@@ -174,8 +174,8 @@ pub(super) fn duplicate_extents(
     Ok(Ask::Volume(operation, Detail::None))
 }
 
-/// Continues with the next chunk after one has been copied or has failed, or answers. `None` as volume:
-/// the open is gone.
+/// Continues with the next chunk after one has been copied or has failed, or answers. A `volume` of
+/// `None`: the open is gone.
 pub(super) fn resume(
     volume: Option<VolumeSlot>,
     mut work: IoctlWork,

@@ -30,13 +30,13 @@ impl Target {
         if self.granted & any_of == 0 { Err(NtStatus::ACCESS_DENIED) } else { Ok(()) }
     }
 
-    /// Checks that the client takes an answer of this many bytes, before anything is asked or made.
+    /// Checks that the client takes an answer of this many bytes, before any work on it.
     fn check_room(&self, output_bytes: usize, otherwise: NtStatus) -> Result<(), NtStatus> {
         if self.output_max < output_bytes { Err(otherwise) } else { Ok(()) }
     }
 }
 
-/// Work for which an FSCTL asks.
+/// Work that an FSCTL requires.
 pub(super) enum Ask {
     Volume(Operation, Detail),
     /// Nothing: the answer is known.
@@ -48,7 +48,7 @@ pub(super) enum Ask {
 /// One FSCTL.
 pub(super) struct Row {
     code: u32,
-    /// Whether it changes the file, which matters to its ChannelSequence (MS-SMB2 3.3.5.2.10).
+    /// Whether it changes the file, for the ChannelSequence (MS-SMB2 3.3.5.2.10).
     pub changes: bool,
     /// Reads the request's input.
     pub ask: fn(&Target, &[u8]) -> Result<Ask, NtStatus>,
@@ -93,7 +93,7 @@ pub(super) fn row(code: u32) -> Option<&'static Row> {
     TABLE.iter().find(|row| row.code == code)
 }
 
-/// Hands an FSCTL of a device on as it is.
+/// Passes an FSCTL of a device on unchanged.
 pub(super) fn of_device(target: &Target, code: u32, input: &[u8], output_bytes_max: usize) -> Ask {
     let input = input.to_vec();
     Ask::Volume(Operation::Control { open: target.open, code, input, output_bytes_max }, Detail::None)

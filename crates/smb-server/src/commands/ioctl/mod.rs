@@ -220,7 +220,7 @@ fn of_pipe<B: Backend, D: Directory>(
     Ok(reply(call.code, file_id, status, &output))
 }
 
-/// Reads the answer that a pipe has by now to what was written to it.
+/// Reads a pipe's answer to the bytes written, as far as it is there.
 fn answer_of_pipe<B: Backend, D: Directory>(
     state: &mut State<B, D>,
     key: OpenKey,

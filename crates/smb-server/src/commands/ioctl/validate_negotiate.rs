@@ -9,8 +9,8 @@ use volume::backend::Backend;
 use zerocopy::IntoBytes;
 
 /// Answers the results of negotiation, signed, for the client to compare with those that it received.
-/// `None`: the request that the client repeats differs from the one that came, so there is a man in the
-/// middle; or the client has no space for the answer. Then the connection has to end.
+/// `None`: the repeated request differs from the one received, so there is a man in the middle; or the
+/// client has no space for the answer. Then the connection has to end.
 pub(super) fn answer<B: Backend, D: Directory>(
     state: &State<B, D>,
     context: &Context,

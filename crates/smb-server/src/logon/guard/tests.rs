@@ -1,4 +1,4 @@
-//! One who guesses, good users around him, and their hosts, in virtual time.
+//! A guesser, good users around him, and their hosts, in virtual time.
 
 use super::*;
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ impl World {
         self.now = self.now.after(time);
     }
 
-    /// `None`: refused unseen; else how long it was held.
+    /// `None`: refused unchecked; else the delay.
     fn end(&mut self, attempt: Attempt, outcome: Outcome) -> Option<Duration> {
         match self.guard.admit(attempt, self.now) {
             Admission::Now(ticket) => {
@@ -49,7 +49,7 @@ impl World {
         self.end(attempt(user, from), Outcome::Right)
     }
 
-    /// Guesses as fast as the guard lets one, one after the other; how long they take.
+    /// Guesses sequentially, as fast as the guard allows. Returns the time taken.
     fn guess_often(&mut self, count: u32, user: impl Fn(u32) -> String, from: &str) -> Duration {
         let began = self.now;
         for at in 0..count {
@@ -148,8 +148,8 @@ fn neighbours_of_one_who_guesses_log_on_as_ever() {
         world.guess("anna", "10.0.0.1");
         assert_eq!(world.log_on("bob", "10.0.0.1"), SOON);
     }
-    // Except for a user whose password is guessed from his own address, as he cannot be told from the
-    // guesser.
+    // Except for a user whose password is guessed from his own address, as nothing distinguishes him from
+    // the guesser.
     let mut seen = 0;
     for _ in 0..300 {
         seen += u32::from(world.guess("bob", "10.0.0.1") == SOON);
@@ -165,7 +165,7 @@ fn a_logon_within_a_session_of_its_own_user_does_not_pay_for_its_address() {
     assert_ne!(world.log_on("carol", "10.0.0.1"), SOON);
     let anew = Attempt { in_own_session: true, ..attempt("dave", "10.0.0.1") };
     assert_eq!(world.end(anew.clone(), Outcome::Right), SOON);
-    // Nor for those who guess at the user there.
+    // Nor for those who guess that user's password there.
     world.guess_often(30, |_| "dave".into(), "10.0.0.1");
     assert_eq!(world.end(anew.clone(), Outcome::Right), SOON);
     // The holder of a user's session does not guess that user's password in it faster.

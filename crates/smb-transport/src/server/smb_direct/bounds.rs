@@ -1,9 +1,11 @@
-//! The memory and the time that peers may take of a [`SmbDirect`]: the counterpart of [`crate::server::tcp`]'s bounds.
+//! Limits of the memory and the time that peers of an [`SmbDirect`] take: the counterpart of
+//! [`crate::server::tcp`]'s bounds.
 //!
-//! A peer sends as its credits allow, and cannot be made to wait in the middle of a message: its socket also brings what others wait for, such as
-//! the payload of a WRITE in work. So the rule of [`crate::server::memory`] refuses instead: a connection whose unfinished and held messages
-//! would take more than its party's share is closed. So is one with work that does not end in time: a message that was begun, or answers that
-//! are not taken. Nothing that a peer sends makes the time of its unread answers begin anew.
+//! A peer sends as its credits allow, and cannot be made to wait in the middle of a message: its socket
+//! also brings data that others wait for, such as the payload of a WRITE in work. So the rule of
+//! [`crate::server::memory`] refuses instead: a connection whose unfinished and held messages exceed
+//! its party's share is closed. So is one with overdue work: an unfinished message, or unread answers.
+//! Nothing that a peer sends restarts the time for its unread answers.
 
 use super::kept::Backlog;
 use super::peer::Peer;
@@ -19,7 +21,8 @@ use types::Monotonic;
 const SWEEP: Duration = Duration::from_secs(1);
 /// Connections with few receives that are served when another one ends.
 const LENT_AT_ONCE: usize = 16;
-/// Payload that is on its way and is not counted: as much as a socket's buffer takes of a TCP client's, without anybody counting it.
+/// Payload under way that is not counted: as much as a socket's buffer takes, uncounted, for a TCP
+/// client.
 const UNCOUNTED_BYTES: usize = 64 << 10;
 
 impl Peer {
@@ -37,10 +40,10 @@ impl Peer {
         };
     }
 
-    /// Says why the peer is to be given up, if it is.
+    /// Returns the reason to close the peer, if there is one.
     fn overdue(&mut self, limits: &SmbDirectLimits, now: Monotonic) -> Option<&'static str> {
         if self.is_throttled {
-            // No peer is slow while it is kept short of credits.
+            // A peer with throttled credits is not slow.
             self.kept.message = self.kept.message.map(|(_, whole_before)| (now, whole_before));
         }
         let time = if self.is_member { limits.message_time } else { limits.guest_message_time };
@@ -65,8 +68,8 @@ impl<V: Verbs> SmbDirect<V> {
         self.memory.held_bytes()
     }
 
-    /// Counts the bytes of answers that wait for the peer, and of payload that is fetched from it, except
-    /// for the few that are always on their way.
+    /// Counts the bytes of answers that wait for the peer, and of payload being read from it, except for
+    /// the few that are always under way.
     #[inline]
     pub fn unsent_bytes(&mut self, connection: QueuePairId) -> usize {
         let Some(peer) = self.peers.get_mut(connection) else { return 0 };
@@ -77,8 +80,8 @@ impl<V: Verbs> SmbDirect<V> {
         if unsent > UNCOUNTED_BYTES { unsent } else { 0 }
     }
 
-    /// Counts a message that came whole and that the service does not want yet, until the connection is no longer throttled. `false`: it is too
-    /// much for the peer's share, and the connection is to be closed.
+    /// Counts a whole message that the service does not want yet, until the connection is no longer
+    /// throttled. `false`: it exceeds the peer's share; close the connection.
     #[must_use]
     pub fn hold(&mut self, connection: QueuePairId, bytes: usize) -> bool {
         let Some(peer) = self.peers.get_mut(connection) else { return true };
@@ -86,7 +89,7 @@ impl<V: Verbs> SmbDirect<V> {
         self.count(connection)
     }
 
-    /// Counts the peer's messages against another party: somebody has logged on.
+    /// Counts the peer's messages against another party, after a logon.
     pub(super) fn count_as_members(&mut self, connection: QueuePairId, user: &str) {
         let Some(info) = self.verbs.info(connection) else { return };
         let Some(peer) = self.peers.get_mut(connection) else { return };
@@ -108,8 +111,8 @@ impl<V: Verbs> SmbDirect<V> {
         self.lend_receives(connection);
     }
 
-    /// Lends a member the memory of all the receives that it may ask a device for. The part that its party may not have stays unlent until another of
-    /// its connections ends: the connection works with few credits.
+    /// Lends a member the memory of all the device receives that it may ask for. A part beyond its party's
+    /// share stays unlent until another of its connections ends: the connection works with few credits.
     fn lend_receives(&mut self, connection: QueuePairId) {
         let bytes = usize::from(self.config.receive_credits_max) * self.config.receive_bytes_max as usize;
         let Some(peer) = self.peers.get_mut(connection) else { return };
@@ -137,7 +140,7 @@ impl<V: Verbs> SmbDirect<V> {
         self.unfinished = unfinished;
     }
 
-    /// Counts what the peer's messages take now, and closes the connection if that is more than its share.
+    /// Counts the memory of the peer's messages, and closes the connection if it exceeds its share.
     #[inline]
     pub(super) fn count_or_close(&mut self, connection: QueuePairId) {
         if !self.count(connection) {
@@ -150,7 +153,7 @@ impl<V: Verbs> SmbDirect<V> {
         let now = self.now;
         let Some(peer) = self.peers.get_mut(connection) else { return true };
         let bytes = peer.unfinished_bytes() + peer.kept.held_bytes;
-        // As a rule there is nothing, and was nothing.
+        // Usually there is nothing, and was nothing.
         if bytes == 0 && peer.kept.loan.is_none() {
             return true;
         }
@@ -187,8 +190,8 @@ impl<V: Verbs> SmbDirect<V> {
         }
     }
 
-    /// Gives up peers that do not end what they began, or do not take what waits for them. Peers that hold
-    /// nothing are not checked.
+    /// Closes peers that do not finish their messages, or do not take their answers. Does not check peers
+    /// that hold nothing.
     pub(super) fn sweep_if_due(&mut self) {
         let now = self.now;
         if self.sweep_at.is_none_or(|at| at > now) {

@@ -2,7 +2,7 @@
 //!
 //! Windows also counts spurious notifications, which do not exist here: only a completion wakes the loop.
 
-/// Counts of the transport itself; the rest comes from the MS-SMBD state machine.
+/// Counts of the transport itself; the others come from the MS-SMBD state machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Own {
     pub bytes_rdma_read: u64,
@@ -64,7 +64,7 @@ counters! {
         stalls_rdma_registrations,
         /// Times that a message waited for a credit.
         stalls_send_credit,
-        /// Always 0: the queue of sends has no limit of its own here.
+        /// Always 0: the queue of sends has no limit here.
         stalls_send_queue,
     }
 }

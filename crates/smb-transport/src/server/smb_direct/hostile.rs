@@ -153,7 +153,7 @@ fn a_negotiation_longer_than_a_receive() {
     let mut bench = Bench::new();
     let pair = bench.connect();
     bench.client.post_receive(pair, WorkId(0), 8192).expect("is open");
-    // Longer receives are for those who asked for them.
+    // Longer receives are only for members.
     say(&mut bench, pair, &[0; 60_000]);
     bench.until("end", |bench| bench.lost.contains(&pair) && bench.server.connection_count() == 1);
     goes_on(&mut bench);
@@ -238,7 +238,7 @@ fn messages_that_are_begun_take_a_share_and_end_in_time() {
     for pair in &pairs {
         say(&mut bench, *pair, &transfer(1, 56_000, &[1; 8000]));
     }
-    // Each takes 32,000 bytes, and all are of one host, which alone gets half of what guests may hold.
+    // Each takes 32,000 bytes of the same host, which alone gets half of the guests' memory.
     bench.until("refusals", |bench| {
         assert!(bench.server.kept_bytes() <= 128 << 10, "{}", bench.server.kept_bytes());
         bench.lost.len() == 16

@@ -7,7 +7,7 @@ use types::Monotonic;
 /// counts as idle.
 const MOVED_BYTES_LEAST: u64 = 128 << 10;
 
-/// Something waits for a peer: answers that it is to take, or payload that it is to give.
+/// Work that waits for a peer: answers to take, or payload to send.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Backlog {
     /// When the peer had last moved [`MOVED_BYTES_LEAST`], or everything.
@@ -17,7 +17,7 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    /// The backlog as of now. `waits`: there is one; `moved_bytes`: since the connection began.
+    /// Returns the present backlog. `waits`: there is one; `moved_bytes`: since the connection began.
     pub fn after(before: Option<Self>, waits: bool, moved_bytes: u64, now: Monotonic) -> Option<Self> {
         match before {
             _ if !waits => None,
@@ -31,7 +31,8 @@ impl Backlog {
 pub(super) struct Kept {
     pub party: PartyId,
     pub loan: Option<Loan>,
-    /// Memory of the receives that are posted to a device for it. Without it there are the few that a connection needs at least.
+    /// Memory of the receives posted to a device for it. Without it there is the least number that a
+    /// connection needs.
     pub receives: Option<Loan>,
     /// Memory of a transfer that has not come whole.
     pub transfer_bytes: usize,

@@ -1,9 +1,9 @@
 //! SMB Direct, the accepting side: RDMA connections in, whole messages and remote payload out.
 //!
-//! Owns the MS-SMBD state of each RDMA connection, the registrations that reads of a client's memory
-//! fill, the order in which messages and payload leave, counters and traces. An RDMA Write queued
-//! before a message is placed before the message is delivered. Promises: there are never more reads of
-//! a peer's memory than the peer serves at a time, and the next goes out as soon as one of them ends;
+//! Owns the MS-SMBD state of each RDMA connection, the registrations filled by reads of a client's
+//! memory, the order of messages and payload, counters and traces. An RDMA Write queued before a
+//! message is placed before the message is delivered. Promises: there are never more reads of a peer's
+//! memory than the peer serves at a time, and the next begins as soon as one of them ends;
 //! registrations of a lost connection end; the bytes that wait for a peer are bounded. Never reads a
 //! message.
 
@@ -37,7 +37,7 @@ use types::{Admission, AdmissionLimits, Monotonic, PeerHost};
 
 /// Of a transfer beside its message: the header of MS-SMBD (2.2.3) with its padding.
 const HEADER_ROOM: usize = 64;
-/// Connections that ended whose traces are kept.
+/// Number of ended connections whose traces are kept.
 const CLOSED_TRACES_MAX: usize = 8;
 
 /// A change of a connection, a message of it, or an answer about its memory.
@@ -57,13 +57,13 @@ pub enum SmbDirectEvent {
         /// The message, without headers of SMB Direct.
         message: Buf,
     },
-    /// The answer to [`SmbDirect::read`]; `None`: the peer's memory could not be read.
+    /// Answer to [`SmbDirect::read`]; `None`: the peer's memory could not be read.
     Read {
         /// Connection of the read.
         connection: QueuePairId,
         /// Token that the caller of [`SmbDirect::read`] chose.
         token: u64,
-        /// Bytes read; all that were asked for.
+        /// All requested bytes.
         data: Option<Buf>,
     },
     /// [`SmbDirect::has_room`] said no, and would say yes.
@@ -80,10 +80,10 @@ pub enum SmbDirectEvent {
     },
 }
 
-/// Bounds of the places, memory and time that clients can take over SMB Direct.
+/// Limits of the places, memory and time that clients can take over SMB Direct.
 #[derive(Debug, Clone)]
 pub struct SmbDirectLimits {
-    /// Messages and payload of one connection that are not sent, beyond which no more is taken.
+    /// Limit of unsent messages and payload of one connection: at it no more is taken.
     pub unsent_bytes_max: usize,
     /// Bytes registered for reads of one connection that are under way or wait.
     pub reading_bytes_max: usize,
@@ -91,11 +91,11 @@ pub struct SmbDirectLimits {
     pub connections: usize,
     /// Of these, of one host.
     pub connections_per_host: usize,
-    /// Length in bytes of a message on a connection that nobody has logged on to.
+    /// Length in bytes of a message on a connection without a logon.
     pub guest_message_bytes_max: u32,
     /// Memory of messages that have not come whole, or that came and are held, over all connections.
     pub receiving_bytes_max: usize,
-    /// Within which a message has to come whole on a connection that nobody has logged on to.
+    /// Timeout of a whole message on a connection without a logon.
     pub guest_message_time: Duration,
     /// The same on any other connection. A message has 1 MiB at most.
     pub message_time: Duration,
@@ -122,7 +122,7 @@ impl Default for SmbDirectLimits {
 /// A connection as people see it.
 #[derive(Debug, Clone)]
 pub struct Shown {
-    /// Number in the order of arrival, from which a connection's trace is found.
+    /// Number in the order of arrival, which identifies a connection's trace.
     pub number: u64,
     /// Addresses, protocol and read depths.
     pub info: ConnectionInfo,
@@ -154,7 +154,7 @@ pub struct SmbDirect<V> {
     sweep_at: Option<Monotonic>,
     /// Members' connections that were not lent the memory of their receives; some have ended.
     few_receives: VecDeque<QueuePairId>,
-    /// Connections with messages that came or are to be sent.
+    /// Connections with received messages or ones to send.
     touched: Vec<QueuePairId>,
     events: Vec<Event>,
     out: Vec<SmbDirectEvent>,
@@ -251,15 +251,16 @@ impl<V: Verbs> SmbDirect<V> {
         open.or_else(closed)
     }
 
-    /// Says whether the connection takes more to send. After a no, [`SmbDirectEvent::Room`] reports when it
-    /// does.
+    /// Returns whether the connection takes more to send. After a false, [`SmbDirectEvent::Room`] reports
+    /// when it does.
     pub fn has_room(&mut self, connection: QueuePairId) -> bool {
         let Some(peer) = self.peers.get_mut(connection) else { return true };
         peer.blocked = peer.unsent() >= self.limits.unsent_bytes_max;
         !peer.blocked
     }
 
-    /// Keeps the peer short of credits while there is too much of it in work; none of its messages is held when that ends.
+    /// Keeps the peer's credits low while it has too much in work. Ending that releases its held messages'
+    /// memory.
     pub fn throttle(&mut self, connection: QueuePairId, throttled: bool) {
         let Some(peer) = self.peers.get_mut(connection) else { return };
         peer.is_throttled = throttled;
@@ -272,7 +273,7 @@ impl<V: Verbs> SmbDirect<V> {
         }
     }
 
-    /// Gives the connection a place of its own and lets its messages be as long as was agreed: somebody has logged on.
+    /// Gives the connection a place of its own and the negotiated length of messages, after a logon.
     pub fn become_member(&mut self, connection: QueuePairId, user: &str) {
         self.count_as_members(connection, user);
         let Some(peer) = self.peers.get_mut(connection) else { return };
@@ -324,10 +325,11 @@ impl<V: Verbs> SmbDirect<V> {
         self.touched = touched;
     }
 
-    /// Writes payload into the peer's memory, descriptor by descriptor; it is there before any message queued later is delivered.
+    /// Writes payload into the peer's memory, descriptor by descriptor, before the delivery of any message
+    /// queued later.
     pub fn write(&mut self, connection: QueuePairId, payload: Payload, descriptors: &[BufferDescriptor]) {
         let now = self.now;
-        // Messages queued before leave before: a client that has its answer makes room for the next payload.
+        // Earlier messages go first: a client with its answer frees memory for the next payload.
         self.transmit(connection);
         let Some(peer) = self.peers.get_mut(connection) else { return };
         let mut at = 0;
@@ -403,8 +405,8 @@ impl<V: Verbs> SmbDirect<V> {
         [self.verbs.next_timeout(), self.timers.next(), self.sweep_at].into_iter().flatten().min()
     }
 
-    /// Puts posted work on the wire and moves events into `out`; `true` if there are any. To be called again before its owner sleeps if
-    /// [`Self::wants_poll`] says so.
+    /// Puts posted work on the wire and moves events into `out`; `true` if there are any. Call it again
+    /// before sleeping if [`Self::wants_poll`] is true.
     pub fn poll(&mut self, now: Monotonic, out: &mut Vec<SmbDirectEvent>) -> bool {
         self.now = now;
         self.turn += 1;
@@ -526,7 +528,7 @@ impl<V: Verbs> SmbDirect<V> {
                 if peer.smbd.is_closed() {
                     peer.touch(connection, &mut self.touched);
                 }
-                // Half of the limit, so that space comes in large pieces.
+                // Half of the limit, so that space becomes free in large parts.
                 if peer.blocked && peer.unsent() <= self.limits.unsent_bytes_max / 2 {
                     peer.blocked = false;
                     self.out.push(SmbDirectEvent::Room { connection });
@@ -589,14 +591,14 @@ impl<V: Verbs> SmbDirect<V> {
         }
     }
 
-    /// Does what the MS-SMBD state machine asks for.
+    /// Handles the events of the MS-SMBD state machine.
     fn smbd_events(&mut self, connection: QueuePairId) {
         let now = self.now;
         let Some(peer) = self.peers.get_mut(connection) else { return };
         'events: while let Some(event) = peer.smbd.poll_event() {
             match event {
                 smbdirect::Event::PostReceives(count) => {
-                    // The negotiated size, once there is one; never less than a device's receives have.
+                    // The negotiated size, if any; never less than a device's receives have.
                     let told = if peer.smbd.is_established() { peer.smbd.receive_bytes_max() } else { 0 };
                     let receive_bytes = told.max(self.config.receive_bytes_max) as usize;
                     for _ in 0..count {
@@ -606,7 +608,7 @@ impl<V: Verbs> SmbDirect<V> {
                         }
                     }
                     peer.smbd.receives_posted(count);
-                    // As many as came is the rule, and says nothing.
+                    // Later ones usually match the receives used, and tell nothing.
                     if !peer.opened {
                         peer.note(now, What::PostedReceives { count });
                     }

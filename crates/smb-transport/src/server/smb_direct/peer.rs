@@ -26,7 +26,7 @@ pub(super) struct Peer {
     pub number: u64,
     pub smbd: Connection,
     pub opened: bool,
-    /// Somebody has logged on.
+    /// There was a logon.
     pub is_member: bool,
     /// Whether its receives take no memory before messages come.
     pub on_demand: bool,
@@ -51,7 +51,7 @@ pub(super) struct Peer {
     pub turns: (u64, u64),
     pub trace: Trace,
     pub armed: Armed,
-    /// In the list of those that [`SmbDirect::flush`] looks after.
+    /// Listed for [`SmbDirect::flush`].
     pub touched: bool,
 }
 
@@ -92,7 +92,7 @@ impl Peer {
         WorkId(self.next_work - 1)
     }
 
-    /// Posts a Send; `false` if the connection has ended, which an event reports.
+    /// Posts a Send; `false` if the connection has ended, as an event reports.
     pub fn post(
         &mut self,
         verbs: &mut impl Verbs,
@@ -112,7 +112,8 @@ impl Peer {
         posted
     }
 
-    /// Whether each of its receives takes memory of a device's, which was not lent for all of them: a guest's, or too much for its party.
+    /// Whether its receives take a device's memory that was not lent for all of them: a guest, or beyond
+    /// its party's share.
     pub fn has_few_receives(&self) -> bool {
         !self.on_demand && self.kept.receives.is_none()
     }
@@ -131,7 +132,7 @@ impl Peer {
         self.sent_bytes + self.smbd.counters().bytes_sent
     }
 
-    /// Puts the connection into the list of those that [`SmbDirect::flush`] looks after, unless it is there.
+    /// Lists the connection for [`SmbDirect::flush`], unless it is listed.
     pub fn touch(&mut self, connection: QueuePairId, touched: &mut Vec<QueuePairId>) {
         if !std::mem::replace(&mut self.touched, true) {
             touched.push(connection);

@@ -22,7 +22,7 @@ pub(super) struct Bench {
     pub events: Vec<SmbDirectEvent>,
     pub messages: Vec<Vec<u8>>,
     pub disconnected: bool,
-    /// Messages that other connections of the client received, and which of these are gone.
+    /// Messages received by the client's other connections, and which of these are lost.
     pub received: Vec<(QueuePairId, Buf)>,
     pub lost: Vec<QueuePairId>,
     pub established: Vec<QueuePairId>,
@@ -50,7 +50,7 @@ impl Bench {
         let mut provider = IwarpProvider::new(&driver, provider, random(1));
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = provider.listen(listener).expect("has an address");
-        // Few reads at a time: more descriptors than that have to be served all the same.
+        // Few reads at a time: a larger number of descriptors still has to be served.
         let options =
             IwarpOptions { inbound_read_depth: 2, tells_sent_together: true, ..IwarpOptions::default() };
         let mut client = IwarpProvider::new(&driver, options, random(2));
@@ -79,7 +79,7 @@ impl Bench {
         bench
     }
 
-    /// Another connection of the client, over which anything may be said.
+    /// Makes another connection of the client, for any message.
     pub fn connect(&mut self) -> QueuePairId {
         let stream = TcpStream::connect(self.address).expect("listens");
         let now = Monotonic(self.began.elapsed().as_nanos() as u64);

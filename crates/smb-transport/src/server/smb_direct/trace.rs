@@ -1,4 +1,5 @@
-//! The last protocol events of a connection, for support: a ring of fixed size, which costs one small store for each event.
+//! The last protocol events of a connection, for support: a ring of fixed size, at the cost of one
+//! small store for each event.
 //!
 //! Never holds payload: lengths, names and credits only.
 
@@ -6,7 +7,7 @@ use rdma::{CloseReason, ConnectionInfo};
 use std::fmt;
 use types::Monotonic;
 
-/// Events that are kept of a connection.
+/// Number of events kept of a connection.
 pub const EVENTS_MAX: usize = 256;
 
 /// Kinds of events. Lengths are bytes. A value owns nothing, so that a newer event overwrites it at no
@@ -92,9 +93,9 @@ pub enum What {
     SendCreditStall,
     /// A read waits until the peer serves fewer.
     ReadStall,
-    /// The peer is asked for a sign of life.
+    /// A keepalive was requested of the peer.
     Keepalive,
-    /// The peer is kept short of credits, or that ended.
+    /// Throttling of the peer's credits began or ended.
     Throttled(bool),
     /// The peer's messages would take more memory than its share: the connection ends.
     OverShare {

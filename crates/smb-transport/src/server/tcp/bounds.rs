@@ -1,7 +1,8 @@
-//! The places, the memory of messages that have not come whole, and the time for these that clients may take of a [`Tcp`].
+//! Limits of clients of a [`Tcp`]: places, memory of unfinished messages, and time for these.
 //!
-//! A connection is a guest's until [`Tcp::set_standing`] says whose it is. Guests have fewer places, small messages, little memory, which
-//! is counted apart, and little time. So nothing that guests do keeps out a client that has logged on, or wants to.
+//! A connection is a guest until [`Tcp::set_standing`] names its user. Guests have fewer places, small
+//! messages, little memory, counted apart, and little time. So guests keep out no client that has
+//! logged on, or is about to.
 
 use super::super::memory::{Loan, Party};
 use super::{CloseReason, Connection, ConnectionId, RECEIVE, Receiving, SWEEP_TIMER, Tcp, TcpLimits};
@@ -11,7 +12,8 @@ use std::time::Duration;
 use sys::driver::{self, IoOperation};
 use types::{Monotonic, PeerHost};
 
-/// One sweep takes at most this many buffers back from idle connections, since the driver looks through all operations for each.
+/// Limit of buffers that one sweep takes from idle connections, since the driver searches all
+/// operations for each.
 const CANCELS_MAX: usize = 256;
 
 /// The slowest rate of a message: once `grace` has passed, its bytes must have come at this rate since.
@@ -30,7 +32,8 @@ impl Pace {
     }
 }
 
-/// How fast a client takes what is sent to it. Its own messages do not count, nor does a byte now and then.
+/// Rate at which a client takes its answers. Its own messages do not count, nor do occasional single
+/// bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Taking {
     /// Since then it has taken `bytes`, fewer than [`TcpLimits::pace_bytes`].
@@ -66,7 +69,7 @@ impl Taking {
     }
 }
 
-/// Counts of connections that were turned away since the last line in the log.
+/// Counts of connections refused or evicted since the last log entry.
 #[derive(Debug, Default)]
 pub(super) struct TurnedAway {
     pub(super) evicted: u64,
@@ -74,7 +77,7 @@ pub(super) struct TurnedAway {
 }
 
 impl Tcp {
-    /// Sets whose connection it is from now on; `None`: nobody has logged on, or the last user has logged off.
+    /// Sets the connection's user; `None`: nobody has logged on, or the last user has logged off.
     pub fn set_standing(&mut self, connection: ConnectionId, user: Option<&str>) {
         let Some(entry) = self.connection(connection) else { return };
         if entry.closed.is_some() || entry.is_member == user.is_some() {
@@ -120,7 +123,7 @@ impl Tcp {
         }
     }
 
-    /// Closes the guest that would be first to make room for another: descriptors are short.
+    /// Closes the next guest in the order of eviction: descriptors are short.
     pub(super) fn evict_a_guest(&mut self) {
         if let Some(evicted) = self.admission.evict() {
             self.evict(evicted);
@@ -132,7 +135,8 @@ impl Tcp {
         self.shut(connection, CloseReason::Evicted);
     }
 
-    /// Says how much of the large message that begins may be received; `None`: nothing for now, the connection waits for memory.
+    /// Says how much of a beginning large message may be received; `None`: nothing now, the connection
+    /// waits for memory.
     pub(super) fn make_room(&mut self, connection: ConnectionId) -> Option<Room> {
         let entry = self.connections.get_mut(connection.0 as u32 as usize)?.as_mut()?;
         let memory = self.memory.of(entry.is_member);
@@ -156,7 +160,7 @@ impl Tcp {
         None
     }
 
-    /// Gives back the memory that was lent for a message, which has come whole.
+    /// Returns the loan for a message that has arrived whole.
     pub(super) fn return_loan(&mut self, connection: ConnectionId) {
         let Some(Some(entry)) = self.connections.get_mut(connection.0 as u32 as usize) else { return };
         if let Some(loan) = entry.loan.take() {
@@ -184,7 +188,7 @@ impl Tcp {
         entry.held = Some(memory.take_over(entry.party, before_bytes + bytes));
     }
 
-    /// Gives back the memory of messages that were held.
+    /// Returns the memory of held messages.
     pub(super) fn end_hold(&mut self, connection: ConnectionId) {
         let Some(Some(entry)) = self.connections.get_mut(connection.0 as u32 as usize) else { return };
         if entry.id == connection
@@ -219,7 +223,7 @@ impl Tcp {
         }
     }
 
-    /// Takes buffers back from idle connections, and gives up those that stall or are too slow.
+    /// Takes buffers back from idle connections, and closes those that stall or are too slow.
     pub(super) fn sweep(&mut self) {
         self.queue.submit(SWEEP_TIMER, IoOperation::Timeout { after: self.limits.sweep });
         self.tell_turned_away();
@@ -237,7 +241,7 @@ impl Tcp {
                 is_unread || entry.receives_message() && now.since(entry.last_progress) > patience;
             let is_stuck = self.lent.is_stuck(&mut entry.lent, &entry.socket, now, (patience, pace_bytes));
             if is_stuck {
-                // Fails if the connection is gone already.
+                // Fails if the connection is already closed.
                 let _ = driver::discard_at_close(&entry.socket);
             }
             if is_stalled
@@ -309,7 +313,7 @@ mod tests {
         assert_eq!(taking.since, at(1));
         taking.take(20, 1000, at(101));
         assert_eq!(taking.since, at(101));
-        // Once nothing waits, the next that does begins anew.
+        // Once nothing waits, the time starts again with the next bytes.
         taking.end();
         taking.wait(at(500));
         assert_eq!(taking.since, at(500));

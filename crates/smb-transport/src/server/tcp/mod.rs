@@ -1,11 +1,11 @@
 //! Listeners and byte streams on the owner's loop, messages in and out.
 //!
-//! Owns the sockets, the received part of each message, and the messages queued to be sent. Promises: a
-//! slow or stuck client delays nobody else. The bytes queued to a client are bounded, since nothing is
-//! received from a client that does not read. The memory of unfinished messages is bounded in all and
+//! Owns the sockets, the received part of each message, and the queued messages. Promises: a slow or
+//! stuck client delays nobody else. The bytes queued to a client are bounded, since the server receives
+//! nothing from a client that does not read. The memory of unfinished messages is bounded in all and
 //! for each client, so that nobody starves others ([`super::memory`]). A connection whose message makes
-//! no progress ends; a client that connects and sends nothing makes room for others ([`bounds`]). Never
-//! reads a message.
+//! no progress ends; a client that connects and sends nothing yields its place to others ([`bounds`]).
+//! Never reads a message.
 
 mod bounds;
 mod sending;
@@ -52,7 +52,7 @@ pub enum TcpEvent {
         /// The message.
         message: Buf,
     },
-    /// The connection is gone. The last event of its name.
+    /// The connection is closed. The last event of its name.
     Closed {
         /// Connection that ended.
         connection: ConnectionId,
@@ -72,9 +72,10 @@ pub enum CloseReason {
     Framing(FramingError),
     /// A message to send is longer than its header can say.
     TooLongToSend,
-    /// A message was begun, or waits to be sent or acknowledged, and nothing moved for [`TcpLimits::stall`], or it came too slowly.
+    /// A begun message, or one waiting to be sent or acknowledged, made no progress for
+    /// [`TcpLimits::stall`], or it came too slowly.
     Stalled,
-    /// Nobody had logged on, and another one needed the place.
+    /// A guest whose place another connection needed.
     Evicted,
     /// The socket failed.
     Network(io::ErrorKind),
@@ -95,7 +96,7 @@ pub struct TcpLimits {
     pub receiving_bytes_max: usize,
     /// Time within which something must move while a message is unfinished or unsent.
     pub stall: Duration,
-    /// Of a message on a connection that nobody has logged on to.
+    /// Pace of a message on a connection without a logon.
     pub guest_pace: Pace,
     /// Of any other message.
     pub member_pace: Pace,
@@ -133,7 +134,7 @@ impl Default for TcpLimits {
 
 /// One turn takes about this many bytes of a stream of large messages, so that a busy client does not delay others for longer.
 const TURN_BYTES: usize = 512 << 10;
-/// How long accepting pauses if descriptors or memory are exhausted.
+/// Pause of accepting if descriptors or memory are exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Kinds of operations: the low two bits of their tokens.
@@ -145,7 +146,7 @@ const SWEEP_TIMER: u64 = u64::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Receiving {
-    /// Nothing is asked of the kernel.
+    /// No request to the kernel.
     No,
     /// Waits for bytes without a buffer.
     Readable,
@@ -157,7 +158,7 @@ struct Connection {
     host: PeerHost,
     /// The client's address and ours.
     ends: (SocketAddr, SocketAddr),
-    /// Somebody has logged on.
+    /// There was a logon.
     is_member: bool,
     /// Party that the connection's memory counts against.
     party: PartyId,
@@ -194,7 +195,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Part of a message is there, and more of it may come.
+    /// Whether part of a message has arrived, and more of it may come.
     fn receives_message(&self) -> bool {
         self.framing.in_mid_message() && self.receiving != Receiving::No
     }
@@ -284,8 +285,9 @@ impl Tcp {
         self.listeners.clear();
     }
 
-    /// Queues one message, after those queued before; [`Tcp::flush`] sends it. Nothing happens if the connection is gone. A message
-    /// that cannot be framed ends its connection, since the client could not understand anything after it.
+    /// Queues one message, after those queued before; [`Tcp::flush`] sends it. Does nothing for a closed
+    /// connection. A message that cannot be framed ends its connection, since the client could not parse
+    /// anything after it.
     #[inline]
     pub fn send(&mut self, connection: ConnectionId, message: Payload) {
         let Some(length) = MessageLength::new(message.len()) else {
@@ -309,7 +311,7 @@ impl Tcp {
         self.start_send(connection);
     }
 
-    /// Ends a connection; `after_queue`: once everything queued was sent. A `Closed` event follows.
+    /// Ends a connection; `after_queue`: once its queue is sent. A `Closed` event follows.
     pub fn close(&mut self, connection: ConnectionId, after_queue: bool) {
         let Some(entry) = self.connection(connection) else { return };
         entry.closing = true;
@@ -351,7 +353,7 @@ impl Tcp {
         self.connection(connection).map_or(0, |entry| entry.queued_bytes)
     }
 
-    /// Moves events into `events`. `true`: there was something to do.
+    /// Moves events into `events`. `true`: there was work.
     pub fn poll(&mut self, now: Monotonic, events: &mut Vec<TcpEvent>) -> bool {
         self.now = now;
         let mut completions = std::mem::take(&mut self.completions);
@@ -407,7 +409,7 @@ impl Tcp {
 
     fn open_connection(&mut self, socket: OwnedFd, local: SocketAddr) {
         let stream = std::net::TcpStream::from(socket);
-        // Both fail only if the client is gone again.
+        // Both fail only if the client has already left.
         let (Ok(peer), Ok(())) = (stream.peer_addr(), stream.set_nodelay(true)) else { return };
         // Without it a client that vanished is noticed later, no more.
         let _ = driver::keep_alive(&stream);
@@ -472,8 +474,8 @@ impl Tcp {
         }
     }
 
-    /// Takes, in this turn, further large messages that the socket has already, and leaves the bytes that are to come to the loop. A
-    /// message just begun is left to the loop too, since its sender still hands it to the kernel.
+    /// Receives, in this turn, further large messages already in the socket, and leaves later bytes to the
+    /// loop. So it does with a message just begun, which its sender is still passing to the kernel.
     fn receive_on(&mut self, id: ConnectionId) {
         let mut received_bytes = 0;
         let between = |entry: &mut Connection| entry.framing.is_large() && !entry.framing.in_mid_message();
@@ -493,7 +495,7 @@ impl Tcp {
                     if !self.cut(id, into, within, &beyond[..count - within]) {
                         return;
                     }
-                    // If less came than there was space for, there is no more yet.
+                    // Fewer bytes than the buffer's space: the socket is empty.
                     goes_on = full && self.connection(id).is_some_and(|entry| entry.framing.is_large());
                 }
                 Err(error) => return self.shut(id, CloseReason::Network(error.kind())),
@@ -567,7 +569,7 @@ impl Tcp {
         }
     }
 
-    /// Takes messages from what was received. `false`: the stream has ended with it.
+    /// Cuts messages from the received bytes. `false`: the stream has ended with it.
     fn cut(&mut self, id: ConnectionId, into: BufMut, count: usize, beyond: &[u8]) -> bool {
         let now = self.now;
         let mut messages = std::mem::take(&mut self.messages);
@@ -592,7 +594,7 @@ impl Tcp {
         true
     }
 
-    /// Ends the stream; the connection goes when the kernel has let go of its buffers.
+    /// Ends the stream; the connection is removed when the kernel has released its buffers.
     fn shut(&mut self, id: ConnectionId, reason: CloseReason) {
         let Some(entry) = self.connection(id) else { return };
         if entry.closed.is_none() {
@@ -620,7 +622,8 @@ impl Tcp {
         let index = id.0 as u32;
         let holds = self.lent.leave(&mut entry.lent, &entry.socket);
         if holds && reason != CloseReason::Server {
-            // Else the kernel would have it for minutes, and nobody would count it. Fails if the connection is gone already.
+            // Else the kernel would keep it for minutes, uncounted. Fails if the connection is already
+            // closed.
             let _ = driver::discard_at_close(&entry.socket);
         }
         self.connections[index as usize] = None;

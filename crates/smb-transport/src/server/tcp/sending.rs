@@ -1,7 +1,7 @@
-//! Messages on their way out: sent at once as far as the socket takes them, the rest when it has space.
+//! Outgoing messages: sent immediately as far as the socket takes them, the rest when it has space.
 //!
-//! Large buffers that were sent often leave by reference ([`sys::driver::Lender`]). Bytes in flight then need no keeping, as with a copy, but
-//! are bounded ([`super::lent`]).
+//! Buffers that are large and often sent go by reference ([`sys::driver::Lender`]). Bytes in flight
+//! then need no copy, but are bounded ([`super::lent`]).
 
 use super::{CloseReason, Connection, ConnectionId, SEND, Tcp};
 use crate::framing::HEADER_BYTES;
@@ -56,7 +56,7 @@ impl Tcp {
         self.lent.held_bytes
     }
 
-    /// Returns why nothing at all leaves by reference; `None`: large payload that was sent often does.
+    /// Returns why nothing is sent by reference; `None`: large payload that is sent often is.
     pub fn why_only_copies(&self) -> Option<&'static str> {
         self.lender.why_only_copies()
     }
@@ -66,7 +66,7 @@ impl Tcp {
         self.connections.iter().flatten().map(|entry| (entry.ends, entry.lent.bytes)).collect()
     }
 
-    /// Sends the queued messages: at once as much as the socket takes, and the rest through the loop.
+    /// Sends the queued messages: immediately as much as the socket takes, and the rest through the loop.
     pub(super) fn start_send(&mut self, id: ConnectionId) {
         let (now, pace_bytes) = (self.now, self.limits.pace_bytes());
         // Not by `connection`: the lender is borrowed beside it.

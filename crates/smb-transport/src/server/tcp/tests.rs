@@ -512,7 +512,8 @@ fn announcers(
         .collect()
 }
 
-/// Sends `count` messages of 1 MiB on a connection, and wants them to arrive; how long that took.
+/// Sends `count` messages of 1 MiB on a connection, and checks that they arrive. Returns the time
+/// taken.
 fn writes_on(server: &mut Server, client: &TcpStream, connection: ConnectionId, count: usize) -> Duration {
     let (began, mut client) = (Instant::now(), client.try_clone().expect("a handle"));
     let message = framed(&vec![9; 1 << 20]);

@@ -1,9 +1,9 @@
-//! Memory that was lent to the kernel and that clients have not acknowledged: counted, bounded, and not lent for ever.
+//! Memory lent to the kernel until clients acknowledge it: counted, bounded, and not lent for ever.
 //!
-//! A client that reads nothing leaves sent bytes in the socket, and pages that left by reference with
-//! them. While too much is held that way, or too much by one connection, bytes are copied instead. A
-//! connection without acknowledgements for long ends, and the kernel forgets its bytes. Loopback is
-//! different: bytes count as acknowledged when they lie in the receiver's own queue, which bounds them.
+//! A client that reads nothing keeps sent bytes in the socket, and the pages sent by reference with
+//! them. While too much is held so, or too much by one connection, bytes are copied instead. A
+//! connection without acknowledgements for long ends, and the kernel drops its bytes. Loopback is
+//! different: bytes count as acknowledged in the receiver's own queue, which bounds them.
 
 use std::io;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use sys::Payload;
 use sys::driver::{self, Descriptor, Lender};
 use types::Monotonic;
 
-/// A piece that is lent has at least this many bytes, and is held as a whole until its last byte is acknowledged.
+/// Least bytes of a lent buffer, which is held as a whole until its last byte is acknowledged.
 const HELD_BYTES_LEAST: u64 = 64 << 10;
 
 /// Memory that left one connection by reference.
@@ -19,7 +19,7 @@ const HELD_BYTES_LEAST: u64 = 64 << 10;
 pub(super) struct Lent {
     /// Bytes so far.
     pub(super) bytes: u64,
-    /// Of these, unacknowledged at the last look, at most.
+    /// Upper bound of those unacknowledged at the last check.
     held_bytes: u64,
     /// Bytes of the connection that were acknowledged at that time.
     acknowledged_bytes: u64,
@@ -46,10 +46,11 @@ impl LentMemory {
         free > 0 && lent.held_bytes <= free
     }
 
-    /// Sends what the socket takes at once, by reference where that pays and may be: bytes taken.
+    /// Sends as much as the socket takes now, by reference if that pays and is allowed. Returns the bytes
+    /// taken.
     ///
     /// # Errors
-    /// The socket's: the stream has to be ended.
+    /// The socket's: end the stream.
     pub(super) fn send_now(
         &mut self,
         lender: &mut Lender,
@@ -74,9 +75,9 @@ impl LentMemory {
         taken
     }
 
-    /// Counts anew what a connection holds, which is no more than `bytes_max`.
+    /// Recounts a connection's held bytes, at most `bytes_max`.
     fn look(&mut self, lent: &mut Lent, socket: &Descriptor, bytes_max: u64) {
-        // A socket that cannot say is gone.
+        // A socket that cannot answer is closed.
         let held_bytes = match driver::unacknowledged_bytes(socket).unwrap_or(0).min(bytes_max) {
             0 => 0,
             bytes => bytes.max(HELD_BYTES_LEAST),
@@ -98,7 +99,7 @@ impl LentMemory {
             return false;
         }
         self.look(lent, socket, lent.held_bytes);
-        // One that cannot be asked is not held for stuck.
+        // A socket that cannot answer does not count as stuck.
         let Ok(acknowledged_bytes) = driver::acknowledged_bytes(socket) else { return false };
         if acknowledged_bytes.wrapping_sub(lent.acknowledged_bytes) >= pace_bytes {
             (lent.acknowledged_bytes, lent.since) = (acknowledged_bytes, now);
@@ -106,7 +107,7 @@ impl LentMemory {
         lent.held_bytes > 0 && now.since(lent.since) > patience
     }
 
-    /// Forgets a connection that is gone. Whether it holds something still.
+    /// Forgets a closed connection. Returns whether it still holds memory.
     pub(super) fn leave(&mut self, lent: &mut Lent, socket: &Descriptor) -> bool {
         if lent.held_bytes > 0 {
             self.look(lent, socket, lent.held_bytes);

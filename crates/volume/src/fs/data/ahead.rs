@@ -1,9 +1,10 @@
 //! Sequential readers of one stream, and how far to read ahead of each.
 //!
-//! Owns positions only. Promises: a reader is recognised at its second read in order (at its first if that begins the stream), with
-//! several readers and requests that overtake each other a little; the distance doubles as long as the reader continues. Never reads.
+//! Owns positions only and never reads. Promises: a reader is recognised at its second read in order
+//! (its first if that begins the stream), with several readers and slightly reordered requests; the
+//! distance doubles while the reader continues.
 
-/// Readers told apart at once.
+/// Number of readers distinguished.
 const READERS_MAX: usize = 4;
 
 /// First distance in blocks: 128 KiB, or four reads if that is more.
@@ -13,7 +14,7 @@ const WINDOW_FIRST_BLOCKS: u64 = 32;
 struct Reader {
     /// Behind its last read.
     next: u64,
-    /// Everything up to here was asked for.
+    /// End of the requested range.
     ahead_end: u64,
     /// Zero: not known to be sequential.
     window_blocks: u64,
@@ -51,7 +52,7 @@ impl Readers {
         reader.ask(last, window_max)
     }
 
-    /// Takes back the last answer of [`Readers::note`] from `start` on: those blocks are not read ahead.
+    /// Withdraws the last answer of [`Readers::note`] from `start` on: those blocks are not read ahead.
     pub fn take_back(&mut self, start: u64) {
         if let Some(reader) = self.0.last_mut() {
             reader.ahead_end = reader.ahead_end.min(start);

@@ -1,5 +1,5 @@
-//! Data that goes before something else: writes to a file are stored and published before the file
-//! takes another name.
+//! Order of data before renames: writes to a file are stored and published before the file takes
+//! another name.
 //!
 //! A rename is in the journal a second later at the latest, data only after some more. If the rename
 //! were first, a crash between the two would leave the name to a file without its data, and the file
@@ -26,13 +26,14 @@ struct Barrier {
     /// Ends of the file's streams, by their place. Later writes behind these ends must not keep them from
     /// being published.
     ends: SmallVec<[(usize, u64); 1]>,
-    /// Number of the retry at which it was asked about; a change that asks no more has been given up.
+    /// Number of the retry that last asked for it; a change that stops asking has been abandoned.
     asked: u64,
 }
 
-/// Files whose data something waits for.
+/// Files whose data a change waits for.
 ///
-/// An entry remembers what was written when the wait began, so that a writer who continues does not make it endless.
+/// An entry remembers the last write before the wait began, so that a writer who continues does not
+/// make it endless.
 #[derive(Debug, Default)]
 pub struct Barriers {
     files: HashMap<FileId, Barrier>,
@@ -71,7 +72,7 @@ impl Barriers {
                 may_store(slot, streams, writeback, base)?;
                 writeback.start_jobs(slot, (0, u64::MAX), u64::MAX, streams, base);
             } else if !writeback.is_storing_until(stream, barrier.sequence) {
-                // Nothing of that time is left to be stored but the end.
+                // Of the writes before the wait, only the end is unpublished.
                 streams.publish_end(slot, barrier.end(slot), base)?;
                 let is_left = |stream| !is_published(stream, slot, writeback, Some(&barrier));
                 if streams.get(slot).is_some_and(is_left) {
@@ -88,11 +89,12 @@ impl Barriers {
     }
 }
 
-/// Whether a stream's data may be written because somebody needs it to be: while writes fail, write-back tries again by itself.
-/// A stream that is not set aside does not wait for the space that others lack.
+/// Checks that a waiter may start write-back of a stream: while writes fail, write-back retries without
+/// it. A stream that is not set aside does not wait for the space that others lack.
 ///
 /// # Errors
-/// `Miss` while writes fail, the failure after [`PATIENCE`]; `ReadOnly` at once: that seldom passes.
+/// `Miss` while writes fail, the failure after [`PATIENCE`]; `ReadOnly` immediately, since it seldom
+/// passes.
 pub fn may_store(slot: usize, streams: &Streams, writeback: &Writeback, base: &Base) -> Result<(), FsError> {
     if let Some((damage, _)) = base.checkpointer.read_only() {
         return Err(damage);
@@ -117,7 +119,7 @@ impl Barrier {
     }
 }
 
-/// Whether all that was written, or what was written before something waited for it, is stored and published.
+/// Whether all writes, or all before the barrier, are stored and published.
 fn is_published(stream: &Stream, slot: usize, writeback: &Writeback, barrier: Option<&Barrier>) -> bool {
     if stream.reclaimed {
         return true;

@@ -2,7 +2,7 @@
 
 use super::BLOCK;
 
-/// A range of one stream and the place in another one that is to have its bytes.
+/// A range of one stream and the place in another one for its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CloneRange {
     /// First byte of the range in the source stream; a multiple of the block.

@@ -1,14 +1,13 @@
-//! Bound on bytes that wait to be written back: as many as are known to be written within the promise
-//! of five seconds.
+//! Limit of dirty bytes: as many as write-back surely stores within the promise of five seconds.
 //!
-//! Owns a measure of write-back's speed, taken while something is always being written. Never reads a clock.
+//! Owns a measure of write-back's speed, taken while some job is always writing. Never reads a clock.
 
 use super::BLOCK;
 use ::types::Monotonic;
 use std::time::Duration;
 
-/// Bytes that may wait to be written while their speed is unknown. Once it is known: the bytes of
-/// [`DRAIN_TIME`], which with the age at which write-back begins and the journal's delay makes five
+/// Limit of dirty bytes while write-back's speed is unknown. Once it is known, the limit is the bytes
+/// of [`DRAIN_TIME`], which with the age at which write-back begins and the journal's delay makes five
 /// seconds; but at least the longest write.
 const DIRTY_BYTES_UNMEASURED: u64 = 16 << 20;
 const DIRTY_BYTES_LEAST: u64 = 8 << 20;
@@ -26,7 +25,7 @@ pub struct Drain {
     blocks: u64,
     /// There was not always enough to write.
     idle: bool,
-    /// Blocks in [`DRAIN_TIME`]; zero: not known.
+    /// Blocks in [`DRAIN_TIME`]; zero: unknown.
     blocks_known: u64,
 }
 

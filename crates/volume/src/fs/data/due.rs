@@ -1,9 +1,9 @@
-//! When write-back begins: which streams are due, and when it is tried again after it failed.
+//! Start of write-back: the due streams, and the next try after a failure.
 //!
-//! Promises: a stream with changes is on its way to the virtual disk [`DIRTY_DELAY`] after the first of
-//! them. A stream that finds no free job starts as soon as one ends. After a failure the pauses grow,
-//! and the failure is reported until everything is written. While the failure is a lack of space, only
-//! the streams that met it wait: others may need none.
+//! Promises: write-back of a stream with changes begins [`DIRTY_DELAY`] after the first of them. A
+//! stream that finds no free job starts as soon as one ends. After a failure the pauses grow, and the
+//! failure is reported until everything is written. While the failure is a lack of space, only the
+//! streams that met it wait: others may need none.
 
 use ::types::Monotonic;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use crate::fs::types::FsError;
 
-/// Changes are written back after this time; the journal follows within its own delay: five seconds in all.
+/// Age at which changes are written back; the journal follows within its own delay: five seconds in
+/// all.
 pub const DIRTY_DELAY: Duration = Duration::from_secs(2);
 
 /// Pauses of write-back after writes that failed: the first, and the longest.
@@ -28,10 +29,10 @@ pub struct Overdue {
     pub since: Monotonic,
 }
 
-/// Streams with something to be written back or published.
+/// Streams with data to write back or publish.
 ///
-/// Each is listed once: in `queue`, which is in the order of their oldest changes, in `overdue`, or in `held`. A stream that is taken out of
-/// all has to be marked again, or to be unlisted.
+/// Each is listed once: in `queue`, which is in the order of their oldest changes, in `overdue`, or in
+/// `held`. A stream taken out of all has to be marked again or unlisted.
 #[derive(Debug, Default)]
 pub struct Due {
     listed: BTreeSet<usize>,
@@ -88,7 +89,7 @@ impl Due {
         self.queue.front().map(|(since, _)| since.after(DIRTY_DELAY))
     }
 
-    /// Moves streams whose time has come to the overdue ones; how many there are.
+    /// Moves streams whose time has come to the overdue ones. Returns the number of these.
     pub fn begin_overdue(&mut self, now: Monotonic) -> usize {
         while let Some(&(since, slot)) = self.queue.front()
             && now >= since.after(DIRTY_DELAY)
@@ -164,7 +165,7 @@ impl Trouble {
         }
     }
 
-    /// Everything that was on its way is written.
+    /// Notes that everything under way is written.
     pub fn wrote_all(&mut self) {
         if self.failure.as_ref().is_some_and(|failure| failure.trying) {
             self.failure = None;

@@ -1,7 +1,8 @@
-//! Which cached blocks go first: two queues, so that one pass over a huge file does not push out what is used again and again.
+//! Order of eviction of cached blocks: two queues, so that one pass over a huge file does not evict
+//! blocks in frequent use.
 //!
 //! New blocks are on probation. Used again there, they become protected. Unused, they are evicted, and
-//! their name is kept for a while: blocks that come back under such a name are protected at once (the
+//! their name is kept for a while: blocks read again under such a name are protected immediately (the
 //! scheme is that of S3-FIFO). Probation is emptied first while it is larger than its share. Owns the
 //! order only; the blocks are the streams'.
 
@@ -113,7 +114,7 @@ impl Eviction {
         if self.names.contains(&name) { Queue::Protected } else { Queue::Probation }
     }
 
-    /// Drops entries that stand for nothing any more.
+    /// Drops entries whose segments are gone.
     pub fn retain(&mut self, mut stands: impl FnMut(Queue, Entry) -> bool) {
         for queue in [Queue::Probation, Queue::Protected] {
             let mut seen = HashSet::new();

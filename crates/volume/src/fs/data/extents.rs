@@ -1,7 +1,8 @@
-//! Which blocks of the virtual disk a stream's blocks are: lookups, and changes within a transaction.
+//! The map from a stream's blocks to blocks of the virtual disk: lookups, and changes within a
+//! transaction.
 //!
-//! Functions that take a range look at all of it: their callers bound it by a number of blocks, or ask [`super::pieces`] how much of it
-//! one transaction may change.
+//! Functions that take a range examine all of it: their callers bound it by a number of blocks, or ask
+//! [`super::pieces`] how much of it one transaction may change.
 
 use ::types::Lba;
 
@@ -120,7 +121,7 @@ pub fn map_some(
     Ok((map(store, txn, stream, from, stop)?, stop))
 }
 
-/// Finds the first block of the extent that is behind the first `extents_max` of a range; its end if there is none.
+/// Finds the first block behind the first `extents_max` extents of a range; its end if there are fewer.
 fn after_extents(
     store: &mut Store,
     txn: &Transaction,
@@ -237,7 +238,7 @@ fn drop_blocks(store: &mut Store, txn: &mut Transaction, extent: ExtentRecord) -
     Ok(())
 }
 
-/// Adds one extent's reference to these blocks, which are marked shared in all of them.
+/// Adds one extent's reference to these blocks, which all its extents mark as shared.
 pub fn share_blocks(store: &mut Store, txn: &mut Transaction, lba: Lba, blocks: u32) -> Result<(), FsError> {
     change_references(store, txn, lba, blocks, true)
 }

@@ -1,9 +1,10 @@
 //! Data of streams: cache, reads, writes, write-back, and changes of a stream's shape.
 //!
-//! A stream that is in use has its sizes and cached blocks in memory. A write goes into the cache; write-back takes
-//! runs of dirty blocks, finds or reserves their place, writes them, and publishes new extents and sizes with one
-//! transaction. Bytes behind the end of a stream are zeroes in the cache always; on disk they may be anything, which is
-//! why blocks are cut at the end when they are read, and why growing a stream rewrites its last block.
+//! A stream in use has its sizes and cached blocks in memory. A write goes into the cache. Write-back
+//! takes runs of dirty blocks, finds or reserves their place, writes them, and publishes new extents
+//! and sizes with one transaction. Bytes behind the end of a stream are always zeroes in the cache. On
+//! disk they may be anything, so reads cut blocks at the end, and growing a stream rewrites its last
+//! block.
 
 mod ahead;
 mod barriers;
@@ -51,7 +52,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Largest stream in bytes: 2^60.
 pub const STREAM_BYTES_MAX: u64 = 1 << 60;
 
-/// A write as it was asked for.
+/// A write as its caller requested it.
 #[derive(Debug)]
 pub struct ParkedWrite {
     pub token: u64,
@@ -84,7 +85,7 @@ pub struct Data {
 }
 
 impl Data {
-    /// Whether nothing is being given back.
+    /// Whether nothing is being reclaimed.
     pub fn gives_nothing_back(&self) -> bool {
         self.orphans.is_empty()
     }
@@ -151,7 +152,7 @@ impl Data {
         }
     }
 
-    /// Writes into the cache, or parks the write; waits for it to be durable if that is asked for.
+    /// Writes into the cache, or parks the write; waits for it to be durable if requested.
     pub fn write(&mut self, write: ParkedWrite, base: &mut Base) -> Poll<Result<(), FsError>> {
         match self.editor(base).write(write.stream, write.offset, &write.data) {
             Ok(slot) if write.durable && !write.data.is_empty() => {
@@ -169,7 +170,7 @@ impl Data {
         }
     }
 
-    /// Waits for all of these files' data and times, and for everything done to any metadata so far, to be durable.
+    /// Waits for all data and times of these files, and for all changes of metadata so far, to be durable.
     pub fn flush(&mut self, token: u64, slots: &[usize], files: Vec<FileId>, base: &mut Base) {
         let target = |&slot: &usize| {
             let stream = self.streams.get(slot)?.id;
@@ -187,12 +188,12 @@ impl Data {
         self.barriers.publish_file(file, &mut self.streams, &mut self.writeback, base)
     }
 
-    /// Begins to give back all of a file or stream that has no name and is no longer used.
+    /// Begins to free a file or stream that has no name and is no longer used.
     pub fn reclaim(&mut self, orphan: StreamId, base: &mut Base) {
         self.orphans.add(orphan, &mut self.streams, base);
     }
 
-    /// Finds what was left without a name when the volume was last in use.
+    /// Finds files and streams without a name since the volume was last in use.
     ///
     /// # Errors
     /// `Miss` until all are found; damage of the metadata.
@@ -200,7 +201,7 @@ impl Data {
         self.orphans.find(store, agenda)
     }
 
-    /// Whether work is left that waits for nothing but the next poll.
+    /// Whether there is work left that the next poll can do.
     pub fn is_busy(&self) -> bool {
         self.orphans.is_busy()
     }

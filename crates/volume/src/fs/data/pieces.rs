@@ -1,11 +1,10 @@
 //! How far one transaction may change a stream's map.
 //!
-//! A *piece* is a run of blocks that have one extent and one number of references: an extent of a clone
-//! may be of very many. An operation's lookups, and its transaction, grow with the pieces, and each may
-//! lie in a page of the tree of its own. So an operation on a range first asks here how much of it it
-//! may do at once. The answer ends before a piece that is not in memory, unless that is the first one.
-//! The part before that is done, stays done, and the operation continues behind it: no page is needed
-//! twice.
+//! A *piece* is a run of blocks of one extent with one number of references: an extent of a clone may
+//! have very many. An operation's lookups, and its transaction, grow with the pieces, and each may lie
+//! in another page of the tree. So an operation on a range first asks here how much of it it may do in
+//! one transaction. The answer ends before a piece that is not in memory, unless that is the first one.
+//! The operation then does that part and continues behind it: no page is needed twice.
 //!
 //! Pages that were examined here stay in memory until the next poll, so that the change itself does not miss.
 
@@ -17,15 +16,15 @@ use crate::fs::meta::{Store, Transaction, key};
 use crate::fs::types::{FsError, StreamId};
 use crate::planted::Planted;
 
-/// Extents behind one whose references are not in memory whose references are asked for, too.
+/// Number of further extents whose references are requested together with missing ones.
 const EXTENTS_AHEAD: usize = 16;
 
-/// Finds the block up to which the first pieces of a range go, as far as they are in memory: at most
-/// `left` pieces, which are subtracted from it.
+/// Finds the end of the first pieces of a range that are in memory: at most `left` pieces, which are
+/// subtracted from it.
 ///
 /// # Errors
-/// `Miss` if not even the first one is in memory: its pages are asked for. Damage is reported of the
-/// first one only.
+/// `Miss` if not even the first one is in memory: its pages are requested. Reports damage of the first
+/// one only.
 pub fn reach(
     store: &mut Store,
     stream: StreamId,
@@ -69,10 +68,11 @@ pub fn reach(
     Ok(at)
 }
 
-/// Finds the block from which on the last `pieces_max` pieces of a stream go, those behind `from`, as far as they are in memory.
+/// Finds the start of the last `pieces_max` pieces of a stream behind `from`, as far as they are in
+/// memory.
 ///
 /// # Errors
-/// As [`reach`], of the last one.
+/// As [`reach`], for the last one.
 pub fn reach_back(store: &mut Store, stream: StreamId, from: u64, pieces_max: usize) -> Result<u64, FsError> {
     let (mut at, mut left) = (u64::MAX, pieces_max.max(1));
     let txn = Transaction::new();
@@ -105,7 +105,8 @@ pub fn reach_back(store: &mut Store, stream: StreamId, from: u64, pieces_max: us
     Ok(at)
 }
 
-/// Takes at most `left` pieces of a range out of a stream's map, as far as they are in memory; also the block up to which it went.
+/// Unmaps at most `left` pieces of a range, as far as they are in memory. Also returns the block up to
+/// which it did.
 pub fn unmap_some(
     store: &mut Store,
     txn: &mut Transaction,
@@ -117,8 +118,8 @@ pub fn unmap_some(
     Ok((extents::unmap(store, txn, stream, from, stop)?, stop))
 }
 
-/// Whether the map has more extents or references after a range was taken out of it: the range lies within one extent, or cuts one of
-/// which others have the blocks.
+/// Whether unmapping a range leaves the map with more extents or references: the range lies within one
+/// extent, or cuts a shared one.
 pub fn grows(store: &mut Store, stream: StreamId, from: u64, to: u64) -> Result<bool, FsError> {
     let first = covering(store, stream, from)?.filter(|(block, _)| *block < from);
     let last = covering(store, stream, to)?.filter(|(block, _)| *block < to);

@@ -5,15 +5,16 @@ use ::types::Lba;
 use super::extents::Mapped;
 use crate::fs::meta::BlockRun;
 
-/// Largest overwrite that the virtual disk takes at once in blocks: 64 KiB.
+/// Longest overwrite that the virtual disk takes as one request, in blocks: 64 KiB.
 pub const OVERWRITE_BLOCKS_MAX: u64 = 16;
 
-/// From this number of blocks of the stream's own on, 32 KiB, a job takes new ones instead of overwriting them (D6): each byte is then written
-/// once to each copy, not to the journal and again in place, which outweighs the records that publish it. Not if it is the only
-/// job: it waits for fewer durable writes in the journal, and nothing else waits for the disks.
+/// Number of the stream's own blocks, 32 KiB, from which a job takes new ones instead of overwriting
+/// them (D6): each byte is then written once to each copy instead of twice (journal, then place), which
+/// outweighs the records that publish it. Not for the only job: it waits for fewer durable writes in
+/// the journal, and nothing else waits for the disks.
 const REDIRECTED_BLOCKS_LEAST: u64 = 8;
 
-/// How a piece of a job gets valid.
+/// How a piece of a job becomes valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// Blocks that the stream owns: atomically overwritten.
@@ -56,7 +57,8 @@ pub enum Span {
     Placed(WritePiece),
 }
 
-/// Divides a job's range into spans. `room`: blocks that nobody else may come to need; `alone`: no other data waits to be stored.
+/// Divides a job's range into spans. `room`: unpromised blocks; `alone`: no other data waits to be
+/// stored.
 pub fn spans(mapping: &[Mapped], room: u64, alone: bool) -> Vec<Span> {
     let owned_blocks: u64 = mapping.iter().filter(|part| part.is_owned()).map(|part| part.blocks).sum();
     let others: u64 =

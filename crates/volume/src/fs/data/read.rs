@@ -19,13 +19,13 @@ use crate::fs::types::{FsError, FsEvent, StreamId};
 /// Blocks read ahead of one reader at most: 8 MiB, or an eighth of the cache.
 const AHEAD_BLOCKS_MAX: u64 = 2048;
 
-/// Blocks on their way ahead of readers at most, over all streams: 64 MiB, or a quarter of the cache.
+/// Limit of blocks being read ahead, over all streams: 64 MiB, or a quarter of the cache.
 const AHEAD_BLOCKS_TOTAL: u64 = 16_384;
 
-/// Reading ahead is done in pieces that end where a multiple of this does: readers wait for no more than they need.
+/// Read-ahead goes in parts that end at multiples of this: readers wait for no more than they need.
 const AHEAD_PIECE_BLOCKS: u64 = 256;
 
-/// Parts of a read of at least this length are kept in the cache as they come; shorter ones are copied together.
+/// Length from which parts of a read are cached as they arrive; shorter ones are copied together.
 const SEGMENT_BYTES_LEAST: usize = 32 << 10;
 
 /// Cached parts of a read shorter than this on average are copied together for the next reader: sending many short ones costs more.
@@ -54,13 +54,13 @@ enum Why {
 /// Bytes that clients have read, by where they were when the read came. Each read counts once, whole, and also if it fails in the end.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Answered {
-    /// In memory, or in a hole: no disk was asked.
+    /// Bytes from memory or a hole, without a read of a disk.
     pub from_cache_bytes: u64,
-    /// On disks at least in part, or on their way from there.
+    /// Bytes at least partly on disks, or being read from there.
     pub from_disk_bytes: u64,
 }
 
-/// Blocks on their way.
+/// Blocks being read.
 #[derive(Debug)]
 struct ReadJob {
     /// `None`: for the cache only.
@@ -142,11 +142,11 @@ impl Reads {
         self.answered
     }
 
-    /// Reads: the bytes if they are in memory; else a job brings them, and [`FsEvent::Read`] has them. A read that is not new was
-    /// parked, and is not taken notice of as one more in a sequence.
+    /// Answers a read from memory; else a job reads the bytes, and [`FsEvent::Read`] has them. A read that
+    /// is not new was parked, and does not count as one more of a sequence.
     ///
     /// # Errors
-    /// `Miss` if it has to be tried again.
+    /// `Miss` if the caller has to retry.
     pub fn read(
         &mut self,
         read: ParkedRead,
@@ -191,7 +191,7 @@ impl Reads {
         Ok(data)
     }
 
-    /// Gathers a range of blocks, reads what is missing. The bytes if nothing is.
+    /// Gathers a range of blocks, reads missing ones. The bytes if none are missing.
     fn start(
         &mut self,
         wanted: Wanted,
@@ -307,7 +307,7 @@ impl Reads {
     /// Brings blocks into the cache.
     ///
     /// # Errors
-    /// `Miss` while they are on their way.
+    /// `Miss` while they are being read.
     pub fn load(
         &mut self,
         slot: usize,
@@ -339,7 +339,7 @@ impl Reads {
         while at < end {
             let piece_end = ((at / AHEAD_PIECE_BLOCKS + 1) * AHEAD_PIECE_BLOCKS).min(end);
             let is_much = self.ahead_blocks >= AHEAD_BLOCKS_TOTAL.min(cache_blocks / 4);
-            // If pages of the map are missing, the reader will ask for them itself.
+            // If pages of the map are missing, the reader itself will load them.
             if is_much || self.start(Wanted::blocks(slot, Why::Ahead, at, piece_end), streams, base).is_err()
             {
                 if let Some(stream) = streams.stream(slot) {
@@ -351,8 +351,9 @@ impl Reads {
         }
     }
 
-    /// Takes an answer to a request of a job, and answers the job's reader after the last one. Returns reads that waited for the same
-    /// blocks: they run again, and themselves read what did not come or was not kept.
+    /// Takes an answer to a request of a job, and answers the job's reader after the last one. Returns
+    /// reads that waited for the same blocks: they run again, and read blocks that failed or were not
+    /// cached.
     #[must_use]
     pub fn handle(
         &mut self,
@@ -414,7 +415,7 @@ fn being_fetched(fetching: &[(u64, u64, u64)], pieces: &[(u64, Piece)]) -> Optio
 }
 
 impl ReadJob {
-    /// Takes an answer to the request for a part; the first block of a part that is there now.
+    /// Takes the answer for a part. Returns the first block of a part that has arrived.
     fn take(&mut self, part: usize, answer: Answer) -> Option<u64> {
         self.left -= 1;
         match (self.parts.get_mut(part), answer) {
@@ -431,14 +432,14 @@ impl ReadJob {
         None
     }
 
-    /// Keeps what was read, if nothing happened to the stream's map meanwhile and nothing newer is there. Cuts it
-    /// at the stream's end.
+    /// Caches the blocks read, unless the stream's map changed meanwhile or the cache has newer ones. Cuts
+    /// them at the stream's end.
     fn cache(&mut self, part: usize, block: u64, streams: &mut Streams) {
         let Some(Part::Here(place)) = self.parts.get_mut(part) else { return };
-        // The stream may be gone, and its place another's.
+        // The stream may be gone, and its slot another's.
         let Some(stream) = streams.get(self.slot).filter(|stream| stream.id == self.stream) else { return };
         let data = std::mem::take(place);
-        // A write may have come and gone meanwhile, stored and evicted: then what was read is old.
+        // A write since then may have been stored and evicted already: then these bytes are old.
         let unchanged = stream.generation == self.generation && stream.evicted_sequence <= self.sequence;
         let end = stream.end_of_file;
         let mut at = block;
@@ -468,7 +469,7 @@ impl ReadJob {
     }
 }
 
-/// Puts blocks that were read into the cache, except for those that are there already.
+/// Puts blocks into the cache, except for those already in it.
 fn cache_segment(slot: usize, block: u64, data: &Buf, read: bool, streams: &mut Streams) {
     let Some(stream) = streams.stream(slot) else { return };
     let mut gaps: SmallVec<[(u64, u64); 2]> = SmallVec::new();
@@ -483,7 +484,7 @@ fn cache_segment(slot: usize, block: u64, data: &Buf, read: bool, streams: &mut 
     }
 }
 
-/// Whether a range of this length is in memory, in many short pieces.
+/// Whether a range of this length is in memory in many short segments.
 fn is_scattered(pieces: &[(u64, Piece)], blocks: u64) -> bool {
     let bytes = blocks as usize * BLOCK_BYTES;
     bytes >= SEGMENT_BYTES_LEAST

@@ -31,20 +31,20 @@ const LOOKUPS_PER_POLL: u32 = 10_000;
 /// Orphans that one go finds at opening.
 const FOUND_AT_ONCE: usize = 256;
 
-/// Files and streams that are being given back.
+/// Files and streams being reclaimed.
 ///
-/// Each is recorded as an orphan in the metadata until all of it is gone: if a crash or damage
+/// Each is recorded as an orphan in the metadata until all of it is freed: if a crash or damage
 /// interrupts that, the next opening finds it.
 #[derive(Debug, Default)]
 pub struct Orphans {
     queue: VecDeque<StreamId>,
-    /// Nothing is given back before then: copies were missing.
+    /// Time of the next try after copies were missing.
     retry_at: Option<Monotonic>,
     /// Where the search at opening continues.
     search: Option<Key>,
     /// Lookups that this poll's work has taken.
     lookups: u32,
-    /// There is more to give back, and nothing that it waits for but the next poll.
+    /// There is more to free, and only the next poll to wait for.
     goes_on: bool,
 }
 
@@ -53,18 +53,19 @@ impl Orphans {
         self.queue.is_empty()
     }
 
-    /// Allows as many lookups as one poll may take.
+    /// Allows the lookups of one poll.
     pub fn begin_turn(&mut self) {
         self.lookups = 0;
         self.goes_on = false;
     }
 
-    /// Whether the next poll is to come at once.
+    /// Whether the next poll is due immediately.
     pub fn is_busy(&self) -> bool {
         self.goes_on
     }
 
-    /// Begins to give back all of a file or stream that has no name and is no longer used: nothing of it is written back any more.
+    /// Begins to free a file or stream that has no name and is no longer used. Its data is not written back
+    /// any more.
     pub fn add(&mut self, orphan: StreamId, streams: &mut Streams, base: &mut Base) {
         self.queue.push_back(orphan);
         base.agenda.again = true;
@@ -79,7 +80,7 @@ impl Orphans {
         }
     }
 
-    /// Finds what was left without a name when the volume was last in use, some at a time.
+    /// Finds files and streams without a name since the volume was last in use, some at a time.
     ///
     /// # Errors
     /// `Miss` until all are found; damage of the metadata.
@@ -99,7 +100,7 @@ impl Orphans {
         Err(FsError::Miss)
     }
 
-    /// When something is to be given back that copies were missing for.
+    /// Returns when to retry what copies were missing for.
     pub fn timeout(&self) -> Option<Monotonic> {
         self.retry_at.filter(|_| !self.queue.is_empty())
     }
@@ -150,7 +151,7 @@ fn slots_of(orphan: StreamId, streams: &Streams) -> Vec<usize> {
     }
 }
 
-/// Deletes some of an orphan; returns whether all of it is gone. A part deleted stays deleted if the
+/// Deletes some of an orphan. Returns whether all of it is gone. A deleted part stays deleted if the
 /// rest fails.
 fn reclaim_step(orphan: StreamId, streams: &mut Streams, base: &mut Base) -> Result<bool, FsError> {
     let slots = slots_of(orphan, streams);
@@ -162,7 +163,7 @@ fn reclaim_step(orphan: StreamId, streams: &mut Streams, base: &mut Base) -> Res
         base.record(txn);
         return Ok(false);
     }
-    // Charges are taken off with the records that they stand for, in the first transaction that has no extents left.
+    // Charges go with their records, in the first transaction that has no extents left.
     if !txn.is_empty() {
         base.record(std::mem::take(&mut txn));
     }
@@ -186,7 +187,7 @@ fn reclaim_step(orphan: StreamId, streams: &mut Streams, base: &mut Base) -> Res
     Ok(true)
 }
 
-/// Takes extents of an orphan out, as many as one transaction may; whether there are no more.
+/// Unmaps extents of an orphan, as many as one transaction may. Returns whether none are left.
 fn drop_extents(orphan: StreamId, txn: &mut Transaction, base: &mut Base) -> Result<bool, FsError> {
     let mut left = base.meta.journal.log.pieces_at_once();
     let bytes_goal = base.meta.journal.log.transaction_bytes_goal();
@@ -205,7 +206,7 @@ fn drop_extents(orphan: StreamId, txn: &mut Transaction, base: &mut Base) -> Res
                 extents::unmap(store, txn, stream, block, stop)?;
                 from = key::extent(stream, stop);
             }
-            // The transaction's part is done; the rest follows when its pages are in memory.
+            // This transaction ends here; the rest follows when its pages are in memory.
             Err(FsError::Miss) if !txn.is_empty() && !Planted::MissStartsOver.is_planted() => break,
             Err(error) => return Err(error),
         }
@@ -224,7 +225,8 @@ fn next_extent(
     found.map(|(found, _)| key::parse_extent(&found).ok_or(FsError::damaged("extent"))).transpose()
 }
 
-/// Takes off what an orphan's owner is charged with. Streams go with the inode of their file: once that is deleted, none is charged.
+/// Takes off the charges of an orphan's owner. Streams go with the inode of their file: once that is
+/// deleted, none is charged.
 fn discharge(orphan: StreamId, txn: &mut Transaction, base: &mut Base) -> Result<(), FsError> {
     let Metadata { store, quotas, .. } = &mut base.meta;
     if !quotas.is_on() {
@@ -247,7 +249,7 @@ fn discharge(orphan: StreamId, txn: &mut Transaction, base: &mut Base) -> Result
     quotas.charge(store, txn, (orphan.file, inode.security), (blocks, 0))
 }
 
-/// Takes a file's reference to its security descriptor away, with the inode that it stands in.
+/// Removes a file's reference to its security descriptor, with the inode that holds it.
 fn release_descriptor(file: FileId, txn: &mut Transaction, base: &mut Base) -> Result<(), FsError> {
     let Metadata { store, descriptors, .. } = &mut base.meta;
     match inode(store, txn, file) {
@@ -257,7 +259,8 @@ fn release_descriptor(file: FileId, txn: &mut Transaction, base: &mut Base) -> R
     }
 }
 
-/// Deletes keys of a file without extents, as many as one transaction may; whether all are gone.
+/// Deletes keys of a file without extents, as many as one transaction may. Returns whether all are
+/// gone.
 fn delete_keys(file: FileId, txn: &mut Transaction, base: &mut Base) -> Result<bool, FsError> {
     let bytes_goal = base.meta.journal.log.transaction_bytes_goal();
     let (mut next, to) = (key::file_first(file), key::file_first(FileId(file.0 + 1)));

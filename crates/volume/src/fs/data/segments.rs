@@ -35,7 +35,7 @@ pub struct Segment {
     read_blocks: u64,
     /// Used again since eviction last came to it.
     touched: bool,
-    /// The queue that knows it by its first block, if one does.
+    /// The queue with an entry for the segment's first block, if any.
     queued: Option<Queue>,
 }
 
@@ -45,8 +45,8 @@ impl Segment {
     }
 
     /// Records a read of blocks counted from the segment's first one, up to `to`. A read that continues the
-    /// last one is part of the same use: a segment that was read ahead is not used again by being read in
-    /// pieces.
+    /// last one is part of the same use: reading a segment in parts after read-ahead does not count as
+    /// using it again.
     pub fn note_read(&mut self, to: u64) {
         if to <= self.read_blocks {
             self.touched = true;
@@ -65,11 +65,11 @@ pub enum Fate {
     Kept { probation_bytes: usize },
     /// Waits to be written.
     Busy,
-    /// There is none, or another queue has it.
+    /// No such segment, or one of another queue.
     Unknown,
 }
 
-/// Segments taken out of the map.
+/// Segments removed from the map.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Removed {
     /// Memory, all of it and that on probation.
@@ -170,9 +170,8 @@ impl Segments {
         self.map.insert(start, segment);
     }
 
-    /// Puts a segment in place of the contents of its range, on its way to `queue`; `read`: its reader has
-    /// it already. Returns what was removed, the segment's queue, and whether that queue has to be told of
-    /// it.
+    /// Replaces the contents of the range by a segment, for `queue`; `read`: its reader has it already.
+    /// Returns the parts removed, the segment's queue, and whether that queue needs a new entry for it.
     pub fn insert(
         &mut self,
         start: u64,
@@ -218,12 +217,12 @@ impl Segments {
         fate
     }
 
-    /// Whether a queue's entry stands for a segment.
+    /// Whether a queue's entry is valid: its segment exists.
     pub fn is_queued(&self, start: u64, queue: Queue) -> bool {
         self.map.get(&start).is_some_and(|segment| segment.queued == Some(queue))
     }
 
-    /// The range in order, in memory or not; `read`: a client reads it.
+    /// Visits the range in order, in memory or not; `read`: a client reads it.
     pub fn gather(&mut self, from: u64, to: u64, read: bool, mut each: impl FnMut(u64, Piece)) {
         let mut at = from;
         let first = match self.map.range(..from).next_back() {
@@ -248,7 +247,7 @@ impl Segments {
         }
     }
 
-    /// Whether a range has data that is not stored yet, or on its way there.
+    /// Whether a range has data that is unstored or being stored.
     pub fn has_unstored(&self, from: u64, to: u64) -> bool {
         self.within(from, to).any(|(_, segment)| segment.state != SegmentState::Clean)
     }
@@ -269,8 +268,8 @@ impl Segments {
         })
     }
 
-    /// The first contiguous run of dirty segments that begins at or after `from` and before `to`, at most `blocks_max`
-    /// long, ending before a segment for which `blocked` says so: its segments.
+    /// Returns the first contiguous run of dirty segments that begins at or after `from` and before `to`,
+    /// of at most `blocks_max` blocks and before the first segment that `blocked` rejects.
     pub fn dirty_run(
         &self,
         from: u64,
@@ -302,7 +301,7 @@ impl Segments {
         out
     }
 
-    /// Dirty segments that begin in a range come to be written by a job.
+    /// Marks dirty segments that begin in a range as being written by a job.
     pub fn begin_writing(&mut self, starts: impl Iterator<Item = u64>, job: u64) {
         for start in starts {
             if self.dirty.remove(&start)
@@ -330,8 +329,8 @@ impl Segments {
     }
 
     /// Ends a job's writing: segments that nobody changed since become clean, or dirty again. Returns the
-    /// blocks concerned. A segment written over meanwhile stands for the blocks that the job had not
-    /// stored.
+    /// number of their blocks. A segment written over meanwhile inherits the age of blocks that the job
+    /// failed to store.
     pub fn end_writing(&mut self, from: u64, to: u64, job: u64, stored: bool) -> u64 {
         let mut blocks = 0;
         for start in self.overlapping(from, to) {

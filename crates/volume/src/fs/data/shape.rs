@@ -1,8 +1,8 @@
 //! Changes of a stream's shape: its end, its allocation, holes, shared blocks.
 //!
 //! All of them answer `Miss` while write-back jobs work in the range concerned, and start over. The
-//! same holds for large changes: one call changes as much as one transaction may ([`pieces`]), which
-//! stays changed, and the next one the rest.
+//! same holds for large changes: one call changes as much as one transaction may ([`pieces`]), and the
+//! next one continues behind that.
 
 use ::types::{FileTime, Lba, attribute};
 use sys::Payload;
@@ -67,14 +67,14 @@ impl Editor<'_> {
         Ok(())
     }
 
-    /// Cuts a stream off at `end`, at most its own end, with everything allocated behind that.
+    /// Truncates a stream at `end`, at most its own end, and frees everything allocated behind that.
     ///
     /// The first transaction sets the end, so that nobody sees another one in between, not even after a
-    /// crash. If the map has very many pieces, that transaction and those after it take pieces from the
+    /// crash. If the map has very many pieces, that transaction and those after it unmap pieces from the
     /// map's end.
     ///
     /// # Errors
-    /// `Miss` until all is given back.
+    /// `Miss` until all is freed.
     pub fn truncate(&mut self, slot: usize, id: StreamId, end: u64) -> Result<(), FsError> {
         let keep = end.div_ceil(BLOCK);
         self.streams.quiesce(slot, end / BLOCK, u64::MAX)?;
@@ -100,9 +100,8 @@ impl Editor<'_> {
         if all { Ok(()) } else { self.base.agenda.go_on_later() }
     }
 
-    /// Makes sure that there is space for the parts left when a range is taken out of the middle of a
-    /// mapped one: even if that happens often on a full volume, checkpoints find their pages, and
-    /// everything can be removed.
+    /// Ensures space for the parts left when a range is unmapped in the middle of an extent: even if that
+    /// happens often on a full volume, checkpoints find their pages, and everything can be removed.
     ///
     /// # Errors
     /// Those of changes that grow.
@@ -136,8 +135,9 @@ impl Editor<'_> {
         }
     }
 
-    /// Sets how many bytes are allocated from the stream's start: allocates holes, or cuts off what lies beyond, the
-    /// end of the stream included. Long allocations are made in steps: a crash may leave a part.
+    /// Sets how many bytes are allocated from the stream's start: allocates holes, or cuts off everything
+    /// beyond, the end of the stream included. Long allocations are made in steps: a crash may leave a
+    /// part.
     ///
     /// # Errors
     /// `NoSpace`, `TooLarge`.
@@ -256,7 +256,7 @@ impl Editor<'_> {
         Ok(())
     }
 
-    /// Gives back what is allocated behind a block at or behind the stream's end.
+    /// Frees the blocks allocated behind a block at or behind the stream's end.
     fn cut_allocation(&mut self, slot: usize, id: StreamId, blocks: u64) -> Result<(), FsError> {
         let mut txn = Transaction::new();
         let (range, pieces_max) = ((blocks, u64::MAX), self.pieces_at_once());
@@ -275,7 +275,7 @@ impl Editor<'_> {
         if stop < u64::MAX { self.base.agenda.go_on_later() } else { Ok(()) }
     }
 
-    /// Has the range read as zeroes, as far as it lies before the stream's end. Whole blocks are given back.
+    /// Zeroes the range, up to the stream's end. Frees whole blocks.
     pub fn zero_range(
         &mut self,
         id: StreamId,
@@ -412,8 +412,9 @@ impl Editor<'_> {
         Ok((out, more))
     }
 
-    /// Lets the target's range share the source's blocks, all of which can be shared ([`CloneRange::shared_bytes`]). Returns how many bytes
-    /// do now: fewer than asked, a multiple of the block, if there are many extents.
+    /// Lets the target's range share the source's blocks, all of which can be shared
+    /// ([`CloneRange::shared_bytes`]). Returns how many bytes do now: fewer than requested, a multiple of
+    /// the block, if there are many extents.
     ///
     /// # Errors
     /// `Invalid` if not all of it can be shared.
@@ -439,7 +440,7 @@ impl Editor<'_> {
         let last = first + (to - from);
         self.store_now(from_slot, from, to)?;
         self.streams.quiesce(to_slot, first, last)?;
-        // Published sizes first: a clone behind the published end would come before what was written earlier.
+        // Published sizes first: a clone behind the published end would precede earlier writes.
         self.store_now(to_slot, 0, first)?;
         let stop = self.share(source, (from, to), (to_slot, target, first))?;
         self.streams.sequence += 1;
@@ -447,8 +448,8 @@ impl Editor<'_> {
         Ok(if stop < to { (stop - from) * BLOCK } else { len_bytes })
     }
 
-    /// Lets the target share the first blocks of a range of the source: as many as one transaction may change. Returns the source's block
-    /// up to which it does.
+    /// Lets the target share the first blocks of a range of the source: as many as one transaction may
+    /// change. Returns the end of these in the source.
     fn share(
         &mut self,
         source: StreamId,

@@ -21,7 +21,7 @@ use crate::fs::types::{FileId, FsError, StreamId};
 /// Streams kept in memory before idle ones are forgotten.
 const STREAMS_MAX: usize = 65_536;
 
-/// Streams examined in one go, once there are more.
+/// Streams examined in one call, once there are more.
 const STREAMS_AT_ONCE: usize = 64;
 
 /// Memory of a stream with a few blocks, beside the blocks, in bytes, about.
@@ -35,7 +35,7 @@ const EVICTED_AT_ONCE: usize = 4096;
 pub enum Behind {
     /// A crash may have left some: of a truncation, or published when the end was not yet.
     Unknown,
-    /// A truncation has set the end, and not yet given back all that is behind it.
+    /// A truncation has set the end, and not yet freed all blocks behind it.
     BeingCut,
     Clean,
 }
@@ -46,10 +46,10 @@ pub struct Stream {
     pub id: StreamId,
     /// As clients see it.
     pub end_of_file: u64,
-    /// As metadata says, and so a crash leaves it.
+    /// End in the metadata, which a crash leaves.
     pub published_end: u64,
     pub behind: Behind,
-    /// As metadata says.
+    /// Allocated blocks in the metadata.
     pub allocated_blocks: u64,
     pub segments: Segments,
     pub dirty_blocks: u64,
@@ -203,7 +203,7 @@ impl Streams {
         self.slots.get(&id).copied()
     }
 
-    /// The stream's place in memory, looked up if it is not there yet.
+    /// Returns the stream's slot in memory, and loads the stream if necessary.
     pub fn slot(&mut self, id: StreamId, base: &mut Base) -> Result<usize, FsError> {
         if let Some(slot) = self.slots.get(&id) {
             return Ok(*slot);
@@ -251,10 +251,10 @@ impl Streams {
         }
     }
 
-    /// Publishes the end of a stream as far as nothing before it is unwritten, or to `known`.
+    /// Publishes the end of a stream up to the first unwritten block, or to `known`.
     ///
     /// # Errors
-    /// `Miss`, and damage of the metadata. Of a file that is gone nothing is to be published.
+    /// `Miss`, and damage of the metadata. Publishes nothing of a deleted file.
     pub fn publish_end(&mut self, slot: usize, known: u64, base: &mut Base) -> Result<(), FsError> {
         let Some(stream) = self.stream(slot) else { return Ok(()) };
         let (id, end) = (stream.id, stream.safe_end().max(known.min(stream.end_of_file)));
@@ -289,7 +289,7 @@ impl Streams {
         self.entries.get_mut(slot).and_then(Option::as_mut)
     }
 
-    /// Counts what was taken out of a stream's segments.
+    /// Accounts for the segments removed from a stream.
     fn account_removed(&mut self, slot: usize, removed: Removed) {
         self.cached_bytes -= removed.bytes;
         self.eviction.left(Queue::Probation, removed.probation_bytes);
@@ -302,13 +302,13 @@ impl Streams {
         }
     }
 
-    /// Puts blocks into a stream's cache; `read`: a reader has them already.
+    /// Puts blocks into a stream's cache; `read`: for a reader who has them already.
     pub fn insert(&mut self, slot: usize, block: u64, data: Buf, state: SegmentState, read: bool) {
         let sequence = if state == SegmentState::Clean { 0 } else { self.sequence };
         self.insert_numbered(slot, block, data, (state, sequence), read);
     }
 
-    /// Puts cached pieces, clean and one behind the other, into one segment in their place.
+    /// Joins adjacent clean cached pieces into one segment in their place.
     pub fn put_together(&mut self, slot: usize, from: u64, pieces: Vec<(u64, Piece)>) -> Buf {
         let mut whole = Payload::new();
         for (_, piece) in pieces {
@@ -397,7 +397,7 @@ impl Streams {
         self.free_slots.push(slot);
     }
 
-    /// Makes room in the cache.
+    /// Evicts segments until the cache is within its limit.
     pub fn evict(&mut self, bytes_max: usize) {
         for _ in 0..EVICTED_AT_ONCE {
             if self.cached_bytes + self.slots.len() * STREAM_BYTES <= bytes_max {
@@ -423,8 +423,8 @@ impl Streams {
         }
     }
 
-    /// Drops entries of the eviction queues that stand for nothing any more, and idle streams beyond the limit: some at a time,
-    /// since there may be very many that are not idle.
+    /// Drops stale entries of the eviction queues, and idle streams beyond the limit: some at a time, since
+    /// there may be very many that are not idle.
     pub fn tidy(&mut self) {
         if self.slots.len() > STREAMS_MAX {
             for _ in 0..STREAMS_AT_ONCE {
@@ -445,8 +445,8 @@ impl Streams {
     }
 }
 
-/// Changes what metadata says of a stream's size: bytes to its end, blocks more or less; the blocks it has then. Times that changed in
-/// memory go along.
+/// Changes a stream's size in the metadata: bytes to its end, and a difference in blocks. Returns its
+/// blocks then. Also stores times that changed in memory.
 pub fn put_sizes(
     base: &mut Base,
     txn: &mut Transaction,

@@ -1,7 +1,7 @@
 //! Flushes and durable writes that wait for data to be durable.
 //!
-//! Promises: a good answer means that the data is on the disk, with sizes and times. A wait does not include what was written after it
-//! began.
+//! Promises: success means that the data is on the disk, with sizes and times. A wait does not include
+//! writes after its start.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,7 +11,7 @@ use super::writeback::{Ended, Writeback};
 use crate::fs::base::Base;
 use crate::fs::types::{FileId, FsError, FsEvent, StreamId};
 
-/// Blocks of a stream that somebody waits for.
+/// Blocks of a stream with a waiter.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
     pub slot: usize,
@@ -89,7 +89,7 @@ impl Waiter {
         for (&Target { slot, stream: id, from, to }, &end) in self.targets.iter().zip(&self.ends) {
             let Some(stream) = streams.get(slot).filter(|stream| stream.id == id) else { continue };
             if !stream.reclaimed && stream.end_of_file != stream.published_end {
-                // Data written before the wait began is stored by now, as far as it was waited for.
+                // The awaited part of the data written before the wait is stored by now.
                 let known = if from == 0 { end.min(to.saturating_mul(BLOCK)) } else { 0 };
                 streams.publish_end(slot, known, base)?;
             }
@@ -108,7 +108,7 @@ impl Waiter {
 
 /// All waiters.
 ///
-/// A waiter goes through three steps: its jobs end; sizes and times that no job published are
+/// A waiter goes through three steps: its jobs end; the waiter publishes sizes and times that no job
 /// published; the ticket of all that becomes durable. Each is in exactly one place that advances it: in
 /// `to_advance` (`queued`), with jobs that report their end (`jobs` counts them), or in `tickets`.
 #[derive(Debug, Default)]
@@ -122,7 +122,8 @@ pub struct Waiters {
 }
 
 impl Waiters {
-    /// Waits for blocks of streams and for files' times to be durable; a flush also for all that was done to metadata so far.
+    /// Waits for blocks of streams and for files' times to be durable; a flush also for all changes of
+    /// metadata so far.
     pub fn add(
         &mut self,
         token: u64,
@@ -240,7 +241,7 @@ impl Waiters {
         }
     }
 
-    /// Answers all who wait with an error.
+    /// Answers all waiters with an error.
     pub fn fail(&mut self, error: &FsError, events: &mut VecDeque<FsEvent>) {
         let waiters = std::mem::take(self).waiters.into_values();
         events.extend(waiters.map(|waiter| waiter.event(Err(error.clone()))));

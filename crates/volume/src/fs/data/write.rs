@@ -14,16 +14,16 @@ use crate::fs::meta::Transaction;
 use crate::fs::metadata::Metadata;
 use crate::fs::types::{FsError, StreamId};
 
-/// The parts that a change of streams' contents touches, for the time of one change.
+/// The parts that a change of streams' contents touches, borrowed for one change.
 ///
-/// A change is done as a whole, or answers `Miss`: then nothing was done except work that helps the
+/// A change is done as a whole, or answers `Miss`: then nothing was changed except work that helps the
 /// next try.
 pub struct Editor<'a> {
     pub streams: &'a mut Streams,
     pub reads: &'a mut Reads,
     pub writeback: &'a mut Writeback,
     pub base: &'a mut Base,
-    /// Files and streams are being given back.
+    /// Files and streams are being reclaimed.
     pub space_comes_back: bool,
 }
 
@@ -91,11 +91,11 @@ impl Editor<'_> {
         Ok(slot)
     }
 
-    /// Demands that memory has room for blocks that become dirty. Streams whose data finds no space keep what they have
-    /// there for long: blocks that are overwritten in place do not wait for them.
+    /// Checks that memory has space for blocks that become dirty. Streams whose data finds no space keep
+    /// theirs there for long: blocks that are overwritten in place do not wait for them.
     ///
     /// # Errors
-    /// `Miss` until there is room; why nothing is written back.
+    /// `Miss` until there is space; the reason why nothing is written back.
     fn wait_for_memory(&mut self, id: StreamId, (from, to): (u64, u64)) -> Result<(), FsError> {
         let unstored = self.unstored().blocks;
         let most = self.writeback.dirty_bytes_max(self.base);
@@ -107,7 +107,7 @@ impl Editor<'_> {
                 return Err(error.clone());
             }
             let others = unstored - self.streams.held_blocks();
-            // With nothing else on its way, these blocks find no space either.
+            // If no other data is being written, these blocks find no space either.
             let is_stuck = others == 0 && unstored * BLOCK >= 2 * most;
             if is_stuck || self.blocks_needed(id, from, to)? > 0 {
                 return Err(FsError::NoSpace);
@@ -130,11 +130,11 @@ impl Editor<'_> {
         Ok(mapping.iter().filter(|part| !in_place(part)).map(|part| part.blocks).sum())
     }
 
-    /// Finds the owner who is charged for a stream that is about to end at `end` at least; `None` if the charge does not grow or nobody is
-    /// charged.
+    /// Finds the owner charged for a stream that is about to end at `end` or later. `None` if the charge
+    /// does not grow or nobody is charged.
     ///
     /// # Errors
-    /// `QuotaExceeded` if the owner may not have that much, `Miss`.
+    /// `QuotaExceeded` beyond the owner's limit, `Miss`.
     pub fn check_quota(&mut self, slot: usize, end: u64) -> Result<Option<Sid>, FsError> {
         let Metadata { store, quotas, .. } = &mut self.base.meta;
         if !quotas.is_on() {
@@ -147,7 +147,7 @@ impl Editor<'_> {
         quotas.check_promise(store, stream.id, stream.unpublished_charge(end))
     }
 
-    /// Promises the growth of a stream to the owner who was found for it.
+    /// Promises the growth of a stream to its owner.
     pub fn promise_growth(&mut self, slot: usize, owner: Option<Sid>) {
         if let Some(owner) = owner
             && let Some(stream) = self.streams.stream(slot)
@@ -157,10 +157,11 @@ impl Editor<'_> {
         }
     }
 
-    /// Gives back written blocks that a crash left behind the stream's end, before it grows to `end` and shows them.
+    /// Frees written blocks that a crash left behind the stream's end, before it grows to `end` and exposes
+    /// them.
     ///
     /// # Errors
-    /// `Miss` until they are gone.
+    /// `Miss` until they are freed.
     pub fn clear_behind_end(&mut self, slot: usize, end: u64) -> Result<(), FsError> {
         let Some(stream) = self.streams.stream(slot) else { return Err(FsError::NotFound) };
         let (id, own_end) = (stream.id, stream.end_of_file);
@@ -176,7 +177,7 @@ impl Editor<'_> {
         Ok(())
     }
 
-    /// Whether blocks behind the stream's end are still to be given back, by a truncation or because a crash left them.
+    /// Whether blocks behind the stream's end have yet to be freed, after a truncation or a crash.
     pub fn has_rest_behind(&mut self, slot: usize) -> Result<bool, FsError> {
         let Some(stream) = self.streams.stream(slot) else { return Err(FsError::NotFound) };
         let (id, end) = (stream.id, stream.end_of_file);
@@ -261,7 +262,7 @@ impl Editor<'_> {
         self.streams.insert(slot, block, patched.freeze(), SegmentState::Dirty, true);
     }
 
-    /// Makes sure that there is space for a range that is about to become dirty.
+    /// Ensures space for a range that is about to become dirty.
     ///
     /// # Errors
     /// `Miss` while space may still come, `NoSpace` if there is none, `Unavailable` if a chunk cannot be had for lack of copies.
@@ -280,8 +281,8 @@ impl Editor<'_> {
         }
     }
 
-    /// Whether space for data may come without anybody giving up any: a chunk on its way, dirty blocks that may turn out
-    /// to need none, freed blocks that are not yet reusable.
+    /// Whether space for data may come without deletions: a chunk being allocated, dirty blocks that may
+    /// turn out to need none, freed blocks that are not yet reusable.
     pub fn room_may_come(&mut self) -> bool {
         let unstored = self.unstored();
         if self.base.data_chunk_may_come(unstored) {

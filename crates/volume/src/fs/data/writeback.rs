@@ -1,4 +1,4 @@
-//! Dirty blocks on their way to the virtual disk.
+//! Write-back of dirty blocks to the virtual disk.
 //!
 //! # How it works
 //!
@@ -30,14 +30,14 @@
 //!
 //! # Failures
 //!
-//! - *Metadata is not in memory, or a chunk is on its way:* the job waits in `to_plan` or `to_publish` for the next retry.
-//! - *No space, a write that fails, damaged metadata:* the job ends with the error and gives its
-//!   reserved blocks back. Its blocks are dirty again. Waiters are answered with the error. It stands
-//!   in the volume's health until everything is written, and write-back pauses, ever longer
-//!   ([`super::due::Trouble`]).
-//! - *No space, but blocks of the stream's own:* these are overwritten instead. One client's new data, which finds no
-//!   space, does not keep others from changing what they have: only the streams that lack space are set aside, and others
-//!   may have as much dirty beside them.
+//! - *Metadata is not in memory, or a chunk is being allocated:* the job waits in `to_plan` or
+//!   `to_publish` for the next retry.
+//! - *No space, a write that fails, damaged metadata:* the job ends with the error and releases its
+//!   reserved blocks. Its blocks are dirty again. Waiters get the error. The volume's health reports it
+//!   until everything is written, and write-back pauses, ever longer ([`super::due::Trouble`]).
+//! - *No space, but blocks of the stream's own:* these are overwritten instead. One client's new data
+//!   without space does not keep others from changing theirs: only the streams that lack space are set
+//!   aside, and others may have as much dirty beside them.
 //! - *Another coordinator owns the volume:* nothing may be written any more, and the volume fails.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -64,16 +64,17 @@ use crate::fs::types::{FsError, StreamId};
 /// Longest run of a job in blocks: 4 MiB.
 const JOB_BLOCKS_MAX: u64 = 1024;
 
-/// Jobs of one stream at once.
+/// Limit of concurrent jobs of a stream.
 const STREAM_JOBS_MAX: usize = 512;
 
 /// A stream that grows is written back from this number of dirty blocks on: 8 MiB.
 const GROWTH_BLOCKS: u64 = 2048;
 
-/// A job of this number of blocks, or fewer, is published as a whole: it changes no more pieces than pages of the tree are always held.
+/// Length of jobs, or less, that are published as a whole: they change no more pieces than pages of the
+/// tree are always held.
 const PUBLISHED_WHOLE_BLOCKS: u64 = 16;
 
-/// Blocks in jobs at once, in the background: 32 MiB.
+/// Limit of blocks in concurrent background jobs: 32 MiB.
 const BACKGROUND_BLOCKS_MAX: u64 = 8192;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +103,7 @@ struct WriteJob {
     waiters: SmallVec<[u64; 2]>,
 }
 
-/// A job that has ended, for one who waited for it.
+/// A job that has ended, for its waiters.
 #[derive(Debug)]
 pub struct Ended {
     pub waiter: u64,
@@ -144,7 +145,7 @@ impl Writeback {
         self.trouble.current()
     }
 
-    /// When something is to be written.
+    /// Returns when write-back is due.
     pub fn timeout(&self, streams: &Streams) -> Option<Monotonic> {
         match self.trouble.retry_at() {
             Some(retry_at) if self.trouble.lacks_space() => {
@@ -164,8 +165,7 @@ impl Writeback {
         self.drain.bytes_max(base.config.dirty_bytes as u64)
     }
 
-    /// Blocks that background jobs may still take. Jobs that somebody waits for may have taken more than
-    /// all of it.
+    /// Blocks that background jobs may still take. Jobs with waiters may have taken more than all of it.
     fn room(&self) -> u64 {
         BACKGROUND_BLOCKS_MAX.saturating_sub(self.writing_blocks)
     }
@@ -179,7 +179,7 @@ impl Writeback {
         true
     }
 
-    /// Takes the news of jobs that have ended, for those who waited for them.
+    /// Takes the jobs that have ended, for their waiters.
     pub fn take_ended(&mut self) -> Vec<Ended> {
         std::mem::take(&mut self.ended)
     }
@@ -195,7 +195,7 @@ impl Writeback {
         }
     }
 
-    /// Writes back what is old, or what is too much, oldest first.
+    /// Writes back old dirty blocks, or the excess of dirty ones, oldest first.
     pub fn start_due(&mut self, streams: &mut Streams, base: &mut Base) {
         let goal = self.dirty_bytes_max(base) / 4 * 3;
         let pressure = std::mem::take(&mut self.pressure);
@@ -293,7 +293,7 @@ impl Writeback {
         Some(at)
     }
 
-    /// Whether a job of the stream is under way that stores a write numbered up to `sequence`, or what was written over one.
+    /// Whether a job of the stream is storing a write numbered up to `sequence`, or one that replaced it.
     pub fn is_storing_until(&self, stream: &Stream, sequence: u64) -> bool {
         let mut jobs = stream.jobs.ranges.values();
         jobs.any(|(_, job)| self.jobs.get(job).is_none_or(|job| job.oldest <= sequence))
@@ -338,7 +338,7 @@ impl Writeback {
     ) -> Result<Vec<WritePiece>, FsError> {
         let mapping = extents::map(&mut base.meta.store, &Transaction::new(), id, from, to)?;
         let unstored = self.unstored(streams);
-        // Space beside what data in memory needs, this job's own blocks not counted.
+        // Space beyond the needs of data in memory, except for this job's own blocks.
         let others = Unstored { placeless_blocks: unstored.placeless_blocks - (to - from), ..unstored };
         let alone = self.jobs.len() == 1 && streams.dirty_blocks == 0;
         let room = if in_place { 0 } else { base.unpromised_blocks(others) };
@@ -509,7 +509,7 @@ impl Writeback {
         Ok(())
     }
 
-    /// Plans a job anew whose new blocks the disks had no space for.
+    /// Plans a job again after the disks had no space for its new blocks.
     fn plan_in_place(&mut self, number: u64, streams: &mut Streams, base: &mut Base) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
         unreserve(&std::mem::take(&mut job.pieces), base);
@@ -600,7 +600,7 @@ fn unreserve(pieces: &[WritePiece], base: &mut Base) {
     }
 }
 
-/// Finds the place that would continue what is there: behind the last allocation, or behind the extent before.
+/// Finds the place that continues the stream: behind the last allocation, or behind the extent before.
 fn goal(
     slot: usize,
     id: StreamId,
@@ -618,10 +618,11 @@ fn goal(
     Ok(mapping.first().and_then(|part| part.extent).map(|extent| Lba(extent.lba.0 + 1)))
 }
 
-/// Divides what a job wrote into what one transaction may publish, as far as the metadata that it changes is in memory, and the rest.
+/// Divides a job's pieces into those that one transaction may publish, as far as the metadata to change
+/// is in memory, and the rest.
 ///
 /// # Errors
-/// `Miss` if that is nothing.
+/// `Miss` if there are none to publish.
 fn publishable(
     id: StreamId,
     pieces: &[WritePiece],
@@ -645,7 +646,7 @@ fn publishable(
     Ok((now, rest))
 }
 
-/// Maps what a job wrote to new places; how many blocks more the stream has then.
+/// Maps a job's blocks to their new places. Returns by how many blocks the stream grows.
 fn map_pieces(
     txn: &mut Transaction,
     id: StreamId,

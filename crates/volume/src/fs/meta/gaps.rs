@@ -20,7 +20,7 @@ impl Gaps {
             return;
         }
         let (mut start, mut end) = (Key::from_slice(start), Key::from_slice(end));
-        // Two that merely touch stay apart: of the key between them nothing is known.
+        // Gaps that merely touch stay apart: the key between them may be live.
         while let Some((first, last)) = self.ends.range::<[u8], _>(below(&end)).next_back()
             && *last > start
         {

@@ -23,8 +23,8 @@
 //! A batch with an operation of another kind was written by a newer program: the volume is refused.
 //!
 //! A reader takes a batch of any length that the journal holds. A writer keeps to less
-//! ([`Log::batch_blocks_max`](super::log::Log::batch_blocks_max)), so that an opening need not look far for the proof that a batch which
-//! it cannot read was durable.
+//! ([`Log::batch_blocks_max`](super::log::Log::batch_blocks_max)), so that an opening reads little in
+//! search of the proof that an unreadable batch was durable.
 
 use std::rc::Rc;
 use sys::{Buf, BufMut};
@@ -43,7 +43,7 @@ const HEADER_BYTES: usize = 72;
 /// The highest kind of operation.
 const KIND_LAST: u8 = 5;
 
-/// One change as the journal tells it.
+/// One change in the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JournalOperation {
     Put { key: Key, value: Rc<[u8]> },
@@ -168,8 +168,8 @@ pub fn encode_batch(header: &BatchHeader, order: u64, lba: Lba, operations: &[u8
     (out.freeze(), crc)
 }
 
-/// Decodes the header of a possible batch of at most `blocks_max` blocks: says how many blocks to read,
-/// proves nothing.
+/// Decodes the header of a possible batch of at most `blocks_max` blocks: it says how many blocks to
+/// read, and proves nothing.
 pub fn decode_header(block: &[u8], blocks_max: u32) -> Option<BatchHeader> {
     let mut reader = Reader(block);
     if reader.take(4)? != MAGIC {
@@ -227,7 +227,7 @@ impl Batch {
     /// Returns the batch's changes, in order.
     ///
     /// # Errors
-    /// `OtherFormat` if there is one of a kind that this program does not know, `Corrupt` if one makes no sense.
+    /// `OtherFormat` if one is of a kind unknown to this program, `Corrupt` if one makes no sense.
     pub fn operations(&self) -> Result<Vec<JournalOperation>, FsError> {
         let (mut reader, mut out) = (Reader(&self.operations), Vec::new());
         while let Some(&kind) = reader.0.first() {

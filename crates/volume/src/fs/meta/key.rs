@@ -24,8 +24,8 @@
 //! | `80 open` | an open that outlives the server |
 //! | `81 open offset length shared` | a byte-range lock that it holds |
 //! | `82 client key` | a lease that such opens have |
-//! | `83 file 0 parent name` | a name that goes with the last open of the file |
-//! | `83 file 1 index` | a named stream that goes with its last open |
+//! | `83 file 0 parent name` | a name deleted with the last open of the file |
+//! | `83 file 1 index` | a named stream deleted with its last open |
 //! | `90` | quota settings |
 //! | `91 sid` | a user's quota: what is used, and the user's own limits; the SID as on the wire |
 
@@ -38,7 +38,7 @@ use super::super::upcase::upcase_unit;
 /// Bytes of a key, ordered as bytes.
 pub type Key = SmallVec<[u8; 32]>;
 
-/// Longest key the store takes: a parent, a file and a name of 255 UTF-16 units, with room.
+/// Longest key in the store: a parent, a file and a name of 255 UTF-16 units, rounded up.
 pub const KEY_BYTES_MAX: usize = 560;
 
 const VOLUME: u8 = 0x01;
@@ -319,7 +319,7 @@ pub fn open_state() -> (Key, Key) {
     (Key::from_slice(&[OPEN]), Key::from_slice(&[DELETION + 1]))
 }
 
-/// Reads the key of something that is kept of opens. The name of a link is as in the key: in upper case.
+/// Parses a key of open state. The name of a link is as in the key: in upper case.
 pub fn parse_open_state(key: &[u8]) -> Option<OpenStateKey> {
     let number = |at: usize| Some(u64::from_be_bytes(key.get(at..at + 8)?.try_into().ok()?));
     match (*key.first()?, key.len()) {

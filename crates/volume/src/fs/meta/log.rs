@@ -1,4 +1,4 @@
-//! The metadata journal as it is written: group commit, the circular region, durability.
+//! Writing the metadata journal: group commit, the circular region, durability.
 //!
 //! Batches are numbered; a transaction's ticket is its batch's number. Blocks that were acknowledged are never
 //! rewritten before a checkpoint moved the tail past them.
@@ -12,13 +12,13 @@ use super::transaction::Transaction;
 use crate::planted::Planted;
 use types::Lba;
 
-/// Batches under way at once: a full one and the one that gathers behind it.
+/// Batches written concurrently: a full one and the one that gathers behind it.
 const IN_FLIGHT_GOAL: usize = 2;
 
-/// Batches under way at once if a checkpoint has closed the gathering one.
+/// Batches written concurrently if a checkpoint has closed the gathering one.
 pub const IN_FLIGHT_MAX: usize = IN_FLIGHT_GOAL + 1;
 
-/// Bytes with which a batch is written at once.
+/// Bytes at which a batch is written immediately.
 const BATCH_BYTES_GOAL: usize = 256 << 10;
 
 /// Most blocks of changes that gather for one batch before others wait: 4 MiB.
@@ -29,11 +29,12 @@ const PENDING_BLOCKS_MAX: u32 = 1024;
 /// of about a KiB.
 const OPERATION_BLOCKS_MAX: u32 = 512;
 
-/// Most pieces of streams' maps that one transaction changes, however long the journal is: some milliseconds of work.
+/// Limit of pieces of streams' maps that one transaction changes, in a journal of any length: some
+/// milliseconds of work.
 const PIECES_AT_ONCE: usize = 1000;
 
-/// Bytes of the changes of one piece at most: its extent is deleted and put again in two parts, put for another stream, its run of
-/// references likewise, and blocks are allocated and freed.
+/// Limit of bytes of the changes of one piece: its extent is deleted and put again in two parts, put
+/// for another stream, its run of references likewise, and blocks are allocated and freed.
 const PIECE_BYTES: usize = 256;
 
 /// Blocks to write.
@@ -58,18 +59,17 @@ pub struct Log {
     in_flight: VecDeque<(u64, bool)>,
     /// All batches up to this one are durable.
     durable: u64,
-    /// Somebody waits for this one.
+    /// The highest ticket that is waited for.
     wanted: u64,
     /// A checkpoint carries the gathered changes, for lack of space: nothing is written before it is
     /// published.
     absorbing: bool,
-    /// A checkpoint has carried them: the number of the gathered changes belongs to a batch, which may be
-    /// empty.
+    /// A checkpoint has carried the gathered changes: their number belongs to a batch, which may be empty.
     absorbed: bool,
 }
 
 impl Log {
-    /// Continues behind the replayed batches: the tail is where the superblock says, `head` behind the last
+    /// Continues behind the replayed batches: the tail is the superblock's, `head` lies behind the last
     /// good batch.
     pub fn new(superblock: &Superblock, head: Position) -> Self {
         Self {
@@ -85,8 +85,8 @@ impl Log {
         }
     }
 
-    /// Takes a transaction into the batch that gathers; its ticket. `None`, and nothing is taken, if the batch would be longer than a
-    /// reader reckons with.
+    /// Adds a transaction to the gathering batch. Returns its ticket; `None`, with nothing changed, if the
+    /// batch would exceed the length that readers accept.
     pub fn add(&mut self, txn: &Transaction) -> Option<u64> {
         let before = self.pending.len();
         encode_transaction(txn, &mut self.pending);
@@ -142,7 +142,7 @@ impl Log {
         pending_blocks_max(self.blocks) as usize * SEALED_BYTES
     }
 
-    /// Bytes with which a transaction that could have more ends: half of what one operation may add.
+    /// Size at which a transaction with more to do ends: half of what one operation may add.
     pub fn transaction_bytes_goal(&self) -> usize {
         operation_blocks_max(self.blocks) as usize * SEALED_BYTES / 2
     }
@@ -177,7 +177,7 @@ impl Log {
         self.cut()
     }
 
-    /// Closes the batch that gathers; `None` if there is none, or no space for it.
+    /// Closes the gathering batch. `None` if there is none, or no space for it.
     pub fn cut(&mut self) -> Option<Append> {
         if self.absorbing || (self.pending.is_empty() && !self.absorbed) {
             return None;
@@ -241,7 +241,8 @@ impl Log {
         self.absorbed |= std::mem::take(&mut self.absorbing);
     }
 
-    /// There is no space to close the batch that gathers: the checkpoint that begins has all of it.
+    /// Leaves the gathering changes to the beginning checkpoint, since there is no space to close their
+    /// batch.
     pub fn absorb(&mut self) {
         self.pending.clear();
         self.absorbing = true;
@@ -253,7 +254,8 @@ fn pending_blocks_max(blocks: u32) -> u32 {
     (blocks / 8).clamp(1, PENDING_BLOCKS_MAX)
 }
 
-/// Blocks that one operation adds at most, in a journal of this length: it is never more than three quarters full when changes are taken.
+/// Limit of blocks that one operation adds, in a journal of this length: at most three quarters are
+/// full when changes are accepted.
 fn operation_blocks_max(blocks: u32) -> u32 {
     (blocks * 3 / 4).clamp(1, OPERATION_BLOCKS_MAX)
 }

@@ -1,8 +1,8 @@
 //! A checkpoint's merge: sorted changes and the old tree become a new tree, a bounded step at a time.
 //!
-//! Only pages whose keys change, and those above them, are written anew; all others are shared with the old tree. Pages
-//! that were replaced are listed, not touched. Neighbouring pages that change are filled together, and one that
-//! would stay nearly empty takes its neighbour in.
+//! Only pages whose keys change, and those above them, are rewritten; all others are shared with the
+//! old tree. Replaced pages are listed, not touched. Changed neighbouring pages are filled together,
+//! and one that would stay nearly empty absorbs its neighbour.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -21,7 +21,7 @@ use super::{Tree, Value};
 /// Entries that one step examines.
 const STEP_ENTRIES: usize = 512;
 
-/// Children whose loads are asked for together.
+/// Number of children whose loads are requested together.
 const PREFETCH: usize = 32;
 
 /// A page is closed at this fill: the rest is space for later entries between its own.
@@ -30,7 +30,7 @@ const FILL_BYTES: usize = PAGE_BYTES * 9 / 10;
 /// A rest smaller than this takes its neighbour in.
 const SMALL_BYTES: usize = PAGE_BYTES / 4;
 
-/// Entries on their way into pages of one level.
+/// Entries for pages of one level.
 #[derive(Debug, Default)]
 struct Run {
     entries: VecDeque<(Key, Value)>,
@@ -126,7 +126,7 @@ impl Merge {
     /// Continues for a bounded time. `Some` with the new root (`None`: an empty tree) when all is merged.
     ///
     /// # Errors
-    /// `Miss` while a page is on its way, or there is none to take.
+    /// `Miss` while a page is being loaded, or none is free.
     pub fn step(&mut self, shop: &mut Workshop<'_>) -> Result<Option<Option<Root>>, FsError> {
         if !self.started {
             self.start(shop)?;
@@ -251,7 +251,7 @@ impl Merge {
             }
             let page = match shop.tree.page(child, level - 1) {
                 Ok(page) => page,
-                // A neighbour that cannot be taken in stays as it is.
+                // An unreadable neighbour stays as it is.
                 Err(FsError::Corrupt { .. }) if !touched => {
                     self.pass_child(shop, index, child)?;
                     passed += 1;
@@ -276,7 +276,7 @@ impl Merge {
         }
     }
 
-    /// The new tree has a child of the innermost frame as it is.
+    /// Adds a child of the innermost frame to the new tree unchanged.
     fn pass_child(&mut self, shop: &mut Workshop<'_>, index: usize, child: Pointer) -> Result<(), FsError> {
         self.emit_leaves(shop, true)?;
         self.adopt_leaves(shop)?;
@@ -304,7 +304,7 @@ impl Merge {
         }
     }
 
-    /// The innermost frame is done: its pages become entries of the one above.
+    /// Ends the innermost frame: its pages become entries of the one above.
     fn close_frame(&mut self, shop: &mut Workshop<'_>) -> Result<(), FsError> {
         self.emit_leaves(shop, true)?;
         self.adopt_leaves(shop)?;
@@ -352,7 +352,8 @@ impl Merge {
         emit(&mut self.leaves, &mut self.leaves_emitted, all, 0, &self.volume, self.sequence, shop)
     }
 
-    /// All leaves of a tree without inner pages are merged, or the topmost frame is closed: builds what is above.
+    /// Ends a merge after all leaves of a tree without inner pages, or after the topmost frame: builds the
+    /// levels above.
     fn finish(&mut self, shop: &mut Workshop<'_>) -> Result<Option<Root>, FsError> {
         self.emit_leaves(shop, true)?;
         self.raise(shop, self.top_level.unwrap_or(0))?;

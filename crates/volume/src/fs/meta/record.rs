@@ -234,7 +234,7 @@ impl ReferencesRecord {
     }
 }
 
-/// Which files' references to descriptors are counted, and who counted them.
+/// Progress of counting the files' references to descriptors, and the incarnation that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DescriptorCountsRecord {
     /// The last incarnation of the volume that kept the counts.
@@ -243,7 +243,7 @@ pub struct DescriptorCountsRecord {
     pub generation: u64,
     /// Files with smaller numbers are counted.
     pub next: FileId,
-    /// Descriptors that no file had are gone.
+    /// Descriptors without a file have been removed.
     pub swept: bool,
 }
 

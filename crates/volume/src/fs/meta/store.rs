@@ -28,8 +28,8 @@ pub struct Store {
     active: Changes,
     sealed: Changes,
     pub tree: Tree,
-    /// Ranges in which nothing is left of the keys deleted since the last checkpoint; transactions under
-    /// way are not in it.
+    /// Ranges left without live keys by deletions since the last checkpoint, except for transactions under
+    /// way.
     gaps: Gaps,
     /// Lookups and steps of walks: the cost of an operation.
     pub steps: u32,
@@ -122,7 +122,7 @@ impl Store {
         found
     }
 
-    /// Looks for a key with a value. `reached` moves with the keys passed, even if the search fails.
+    /// Searches for a key with a value. `reached` moves with the keys passed, even if the search fails.
     fn pass(
         &mut self,
         way: Way,
@@ -139,7 +139,7 @@ impl Store {
             };
             let mut stored = way.stored(&mut self.tree, from, to)?;
             let (mut in_active, mut in_sealed) = (way.take(&mut active), way.take(&mut sealed));
-            // All three continue in step, until a gap that is known leads on.
+            // All three continue in step, until a known gap leads past keys.
             loop {
                 let (key, change) = match (in_active, in_sealed) {
                     (Some(active), Some(sealed)) if way.meets(sealed.0, active.0) => sealed,
@@ -182,7 +182,7 @@ impl Store {
         self.active.len()
     }
 
-    /// Turns what changed so far, and some changes more, into what a checkpoint merges.
+    /// Turns the changes so far, and `more`, into those that a checkpoint merges.
     pub fn seal(&mut self, more: Changes) {
         self.note(&more);
         self.sealed = std::mem::take(&mut self.active);
@@ -197,7 +197,7 @@ impl Store {
     /// The tree holds all that was sealed.
     pub fn unseal(&mut self) {
         self.sealed.clear();
-        // Most of the keys that they lead past are gone; the rest is found again.
+        // Most of the keys in the gaps are gone; lookups find the rest again.
         self.gaps.clear();
     }
 
@@ -230,7 +230,7 @@ impl Way {
         }
     }
 
-    /// The part of a layer that lies on the way; `None` if the bounds leave no room for a key.
+    /// Returns the part of a layer on the way; `None` if the bounds exclude every key.
     fn range<'a>(
         self,
         layer: &'a Changes,

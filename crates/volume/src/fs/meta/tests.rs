@@ -15,7 +15,7 @@ use super::{Changes, Key, Store, Transaction, Tree, Value};
 
 const VOLUME: [u8; 16] = [7; 16];
 
-/// A store with a disk below it, and a map that says what the store should.
+/// A store over a disk, and a map with the expected contents.
 struct Bench {
     store: Store,
     disk: HashMap<Lba, Buf>,
@@ -136,7 +136,7 @@ enum Step {
     Seal,
     Merge,
     Cool,
-    /// Lookups by a transaction with changes of its own.
+    /// Lookups by a transaction with its own changes.
     Look(Vec<(u16, Option<u16>)>, Vec<(u16, u16)>),
 }
 
@@ -212,7 +212,8 @@ proptest! {
     }
 }
 
-/// Rewriting a file of many small extents in large pieces leaves hundreds of deleted keys between two that live.
+/// Rewriting a file of many small extents in large pieces leaves hundreds of deleted keys between two
+/// live ones.
 #[test]
 fn what_was_deleted_is_passed_once() {
     const ALL: u16 = 20_000;
@@ -246,7 +247,7 @@ fn what_was_deleted_is_passed_once() {
     }
 }
 
-/// A search that waits for a page does not pass again what it passed before.
+/// A search that waits for a page does not repeat the part already passed.
 #[test]
 fn a_missed_page_loses_no_progress() {
     const ALL: u16 = 60_000;

@@ -59,7 +59,7 @@ pub struct Charge {
 #[derive(Debug, Default)]
 pub struct Transaction {
     pub(super) changes: Changes,
-    /// Blocks that come to belong to an extent with this transaction.
+    /// Blocks that this transaction gives to an extent.
     pub(super) allocated: Vec<BlockRun>,
     /// Blocks that no extent points to after it.
     pub(super) freed: Vec<BlockRun>,
@@ -124,7 +124,7 @@ impl Transaction {
         self.changes.range(key::all_shared()..key::after(&key::all_shared())).next().is_some()
     }
 
-    /// Blocks that come to belong to an extent.
+    /// Returns the blocks given to extents.
     pub fn allocated(&self) -> &[BlockRun] {
         &self.allocated
     }

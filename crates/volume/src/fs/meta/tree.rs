@@ -1,4 +1,4 @@
-//! The checkpointed tree as it is read: page cache, lookups that miss, and the loads they ask for.
+//! The checkpointed tree for readers: page cache, lookups that may miss, and the loads they request.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Bound;
@@ -24,16 +24,16 @@ struct Cached {
 /// Least number of pages held, at any budget.
 const PAGES_LEAST: usize = 64;
 
-/// Number of recently evicted pages that are remembered. An operation that misses runs again from its
-/// start. If it needs more pages than are held, it asks next for those just evicted for its sake.
-/// Others seldom ask for one of so few.
+/// Number of recently evicted pages to remember. An operation that misses runs again from its start. If
+/// it needs more pages than the cache holds, it next requests those just evicted for it. Others seldom
+/// request one of so few.
 const EVICTED_MAX: usize = 32;
 
 /// Pages held at most beyond the budget for such operations: those of the path of the deepest file, a
 /// page for each link and each entry.
 const EXTRA_MAX: usize = 2 * super::super::types::DEPTH_MAX + PAGES_LEAST;
 
-/// Leaves that are asked for together with one that a walk comes to: it is going to need them next.
+/// Number of leaves loaded together with one that a walk reaches: the walk will need them next.
 const PAGES_AHEAD: usize = 8;
 
 /// Pages of the tree, as far as they are in memory.
@@ -46,10 +46,10 @@ pub struct Tree {
     pages_max: usize,
     /// Pages evicted last, the newest at the end.
     evicted: VecDeque<u64>,
-    /// Pages held beyond the budget, so that an operation finds all that it needs at once. One more for each page that is asked for again
-    /// right after it was evicted, one fewer for each other one.
+    /// Pages held beyond the budget, so that an operation finds all that it needs in memory. One more for
+    /// each page requested again right after its eviction, one fewer for each other one.
     extra: usize,
-    /// Pages that a lookup missed and nobody loads yet.
+    /// Pages that a lookup missed and no request loads yet.
     wanted: Vec<Pointer>,
     loading: HashSet<u64>,
     failed: HashMap<u64, FsError>,
@@ -84,8 +84,8 @@ impl Tree {
         self.root
     }
 
-    /// Turns to a new tree. Pages of the old one that it does not share are forgotten; those that are on their way into
-    /// memory still are returned.
+    /// Switches to a new tree. Forgets pages of the old one that it does not share; returns those still
+    /// being loaded.
     pub fn replace_root(&mut self, root: Option<Root>, freed: &[Lba]) -> HashSet<Lba> {
         self.root = root;
         for lba in freed {
@@ -140,10 +140,10 @@ impl Tree {
         }
     }
 
-    /// The page that is pointed to, whose level must be `level`.
+    /// Returns the page at a pointer; its level must be `level`.
     ///
     /// # Errors
-    /// `Miss` if it is not in memory: its load is asked for.
+    /// `Miss` if it is not in memory: its load is requested.
     pub fn page(&mut self, pointer: Pointer, level: u8) -> Result<Rc<Page>, FsError> {
         let lba = pointer.lba;
         if let Some(cached) = self.pages.get_mut(&lba.0)
@@ -162,7 +162,7 @@ impl Tree {
         Err(FsError::Miss)
     }
 
-    /// Asks for a page's load if it is not in memory. One that could not be read is left to who needs it.
+    /// Requests a page's load if it is not in memory. Leaves an unreadable one to its reader.
     pub fn prefetch(&mut self, pointer: Pointer) {
         let lba = pointer.lba.0;
         let cached = self.pages.get(&lba).is_some_and(|cached| cached.page.pointer() == pointer);
@@ -172,7 +172,7 @@ impl Tree {
         }
     }
 
-    /// Holds more pages while operations ask for just evicted ones, fewer again after that.
+    /// Holds more pages while operations request recently evicted ones, fewer again after that.
     fn note_asked_for(&mut self, lba: u64) {
         match self.evicted.iter().position(|evicted| *evicted == lba) {
             Some(at) => {
@@ -197,11 +197,11 @@ impl Tree {
         }
     }
 
-    /// The end of the page that has a key, or a page on the way to it that cannot be read: the first key behind it, `None` if
-    /// there is none; and whether it cannot be read.
+    /// Finds the end of the page that has a key, or of an unreadable page on the way to it: the first key
+    /// behind it, `None` if there is none; and whether it cannot be read.
     ///
     /// # Errors
-    /// `Miss` while a page above is on its way into memory.
+    /// `Miss` while a page above is being loaded.
     pub fn behind_page_of(&mut self, key: &[u8]) -> Result<(Option<Key>, bool), FsError> {
         let (Some(mut at), mut behind) = (self.root, None) else { return Ok((None, false)) };
         loop {

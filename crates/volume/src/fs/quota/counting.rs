@@ -52,7 +52,7 @@ pub(super) struct Counting {
     next: FileId,
     sums: BTreeMap<Sid, u128>,
     pages_unreadable: u64,
-    /// Metadata is on its way into memory.
+    /// Metadata is being loaded.
     pub waits: bool,
 }
 
@@ -76,7 +76,7 @@ impl Counting {
         matches!(self.stage, Stage::Storing(_))
     }
 
-    /// Takes a charge along that changes what was counted already.
+    /// Adds the charge of a file that was already counted.
     pub fn charge(&mut self, file: FileId, owner: &Sid, blocks: i128) {
         if matches!(self.stage, Stage::Files) && file < self.next {
             let sum = self.sums.entry(owner.clone()).or_default();
@@ -99,7 +99,7 @@ impl Quotas {
         matches!(&self.counting, Some(Counting { purpose: Purpose::Check, .. }))
     }
 
-    /// Has the counts made anew, as when quotas were turned on.
+    /// Restarts the counting, as when quotas were turned on.
     pub fn begin_again(&mut self, txn: &mut Transaction) {
         if self.is_on() {
             self.settings.counted = false;
@@ -108,7 +108,7 @@ impl Quotas {
         }
     }
 
-    /// Takes what a check found, if it is done.
+    /// Takes the findings of a check, if it is done.
     pub fn take_findings(&mut self) -> Option<QuotaFindings> {
         match &self.counting {
             Some(Counting { stage: Stage::Compared(_), .. }) => {}
@@ -120,7 +120,7 @@ impl Quotas {
         }
     }
 
-    /// Waits until the next poll, for metadata or until changes are taken.
+    /// Waits until the next poll, for metadata or until changes are accepted.
     pub fn wait(&mut self) {
         if let Some(counting) = &mut self.counting {
             counting.waits = true;
@@ -134,8 +134,8 @@ impl Quotas {
         }
     }
 
-    /// Counts some more; the transaction is to be recorded at once. Damage that cannot be passed by ends the counting until the next
-    /// opening: no limit holds without it, and files are served all the same.
+    /// Counts more files; the caller records the transaction immediately. Damage that cannot be skipped
+    /// ends the counting until the next opening: then no limit holds, and files are still served.
     pub fn step(&mut self, store: &mut Store) -> Transaction {
         let mut txn = Transaction::new();
         let Some(mut counting) = self.counting.take() else { return txn };
@@ -185,7 +185,7 @@ impl Quotas {
         Ok(())
     }
 
-    /// Counts the next file; whether there was one.
+    /// Counts the next file. Returns whether there was one.
     fn count_file(
         &mut self,
         counting: &mut Counting,
@@ -196,7 +196,7 @@ impl Quotas {
         let txn = Transaction::new();
         let Some((found, value)) = store.next(&txn, from, end)? else { return Ok(false) };
         let file = key::parse_number(&found).map(FileId).ok_or(FsError::damaged("file"))?;
-        // Keys without an inode are those of a file that is being given back.
+        // Keys without an inode are those of a file being reclaimed.
         if let key::Kind::Inode(file) = key::kind(&found) {
             let inode = Inode::decode(&value).ok_or(FsError::damaged("inode"))?;
             let blocks = self.charge_of_file(store, &txn, file, &inode)?;
@@ -242,7 +242,7 @@ impl Quotas {
         }
     }
 
-    /// Stores the counts of some users; all are known when those of the last are.
+    /// Stores the counts of some users. After the last, all counts are known.
     fn store_users(&mut self, txn: &mut Transaction, from: Option<&Sid>) -> Stage {
         use std::ops::Bound;
         let start = from.map_or(Bound::Unbounded, Bound::Included);
@@ -263,7 +263,7 @@ impl Quotas {
 fn pass_by(counting: &mut Counting, store: &mut Store, from: &Key, end: &Key) -> Result<bool, FsError> {
     let (behind, damaged) = store.tree.behind_page_of(from)?;
     counting.pages_unreadable += 1;
-    // A damaged record in a page that is not: its file alone is left out.
+    // A damaged record in an intact page: only its file is left out.
     if !damaged {
         counting.next = FileId(counting.next.0 + 1);
         return Ok(true);

@@ -1,20 +1,21 @@
-//! Quotas by owner: which user has how much on the volume, and how much each may have.
+//! Quotas by owner: each user's usage of the volume, and its limit.
 //!
-//! **Charges.** A file's owner is charged with each of its streams: with the blocks up to the stream's
-//! end, holes included, or with the allocated ones if they are more, and with at least one, so that
-//! names are bounded too: an empty file, a directory, and each further name of a file cost a block. So,
-//! except for further names, the charge follows from a stream's record alone, as NTFS charges sparse files
-//! by their nominal size. Blocks that files share are charged to each owner. Each whole block of a
-//! security descriptor, of extended attributes and of reparse data is charged to the owner of every
-//! file that has them, directories included; less than a block is free. A deleted file is charged until
-//! its space is given back.
+//! **Charges.** A file's owner is charged for each of its streams: the blocks up to the stream's end,
+//! holes included, or the allocated ones if they are more, and at least one. So names are bounded too:
+//! an empty file, a directory, and each further name of a file cost a block. Except for further names,
+//! the charge follows from a stream's record alone, as NTFS charges sparse files by their nominal size.
+//! Blocks that files share are charged to each owner. Each whole block of a security descriptor, of
+//! extended attributes and of reparse data is charged to the owner of every file that has them,
+//! directories included; less than a block is free. A deleted file is charged until its space is freed.
 //!
-//! **Why the counts are exact.** A transaction that changes a size, an owner, or deletes, says what it charges, and
-//! [`Quotas::commit`] puts the new counts into the same transaction: both are durable, or neither is. Growth that is in memory only is
-//! *promised*: it counts against the limit at once, and becomes a charge with the transaction that publishes it.
+//! **Why the counts are exact.** A transaction that changes a size or an owner, or deletes, states its
+//! charges, and [`Quotas::commit`] puts the new counts into the same transaction: both are durable, or
+//! neither is. Growth that is only in memory is *promised*: it counts against the limit immediately,
+//! and becomes a charge with the transaction that publishes it.
 //!
-//! **First counting** ([`counting`]). It passes over all files in the order of their numbers. Charges of files that it has passed
-//! count, those of files before it do not, since it will meet them. It starts over after a crash; until it is done no limit holds.
+//! **First counting** ([`counting`]). It passes over all files in the order of their numbers. Changes
+//! of files behind its position count; those of files ahead of it do not, since it will meet them.
+//! After a crash it starts over. Until it is done no limit holds.
 
 mod counting;
 mod record;
@@ -44,8 +45,8 @@ const LOADED_AT_ONCE: usize = 256;
 /// Owners of descriptors that are remembered.
 const OWNERS_MAX: usize = 4096;
 
-/// Returns the blocks charged for a file's stream by its sizes, or for a directory: at least one, for
-/// the name, which takes up to a quarter of a block, and for the record behind it.
+/// Returns the blocks charged for a file's stream by its sizes, or for a directory: at least one, since
+/// the name takes up to a quarter of a block, beside its record.
 pub fn charge_of(end_of_file: u64, allocated_blocks: u64) -> u64 {
     end_of_file.div_ceil(BLOCK).max(allocated_blocks).max(charge_of_name())
 }
@@ -119,7 +120,7 @@ impl Named {
 #[derive(Debug, Default)]
 pub struct Quotas {
     settings: QuotaSettings,
-    /// The superblock tells older programs that they may not change the volume: counts can be kept.
+    /// The superblock forbids older programs to change the volume: counts can be kept.
     allowed: bool,
     users: BTreeMap<Sid, User>,
     promises: HashMap<StreamId, (Sid, u64)>,
@@ -130,7 +131,7 @@ pub struct Quotas {
 }
 
 impl Quotas {
-    /// Reads what is stored, some users at a time.
+    /// Reads the stored quotas, some users at a time.
     ///
     /// # Errors
     /// `Miss` until all is read; damage of the metadata.
@@ -176,7 +177,7 @@ impl Quotas {
         self.settings.mode != QuotaMode::Off && !self.allowed
     }
 
-    /// Notes that the superblock says so. Counting begins if counts are not known.
+    /// Notes that the superblock forbids older programs. Counting begins if counts are not known.
     pub fn allow(&mut self) {
         self.allowed = true;
         if self.settings.mode != QuotaMode::Off && !self.settings.counted && self.counting.is_none() {
@@ -184,7 +185,7 @@ impl Quotas {
         }
     }
 
-    /// Whether changes of files have to say what they charge.
+    /// Whether changes of files have to state their charges.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.allowed && self.settings.mode != QuotaMode::Off
@@ -195,7 +196,7 @@ impl Quotas {
         self.counting.as_ref().is_some_and(|counting| !counting.waits)
     }
 
-    /// Changes the settings. Counts that were not kept meanwhile are made anew.
+    /// Changes the settings. Counts that were not kept meanwhile are recounted.
     pub fn set_settings(&mut self, txn: &mut Transaction, new: QuotaSettings) {
         let stays_on = self.settings.mode != QuotaMode::Off && new.mode != QuotaMode::Off;
         self.settings = QuotaSettings { counted: stays_on && self.settings.counted, ..new };
@@ -228,7 +229,7 @@ impl Quotas {
         txn.put(key::quota_user(user), found.record.encode());
     }
 
-    /// Describes a user; one who is not known has nothing, and the volume's defaults.
+    /// Describes a user; an unknown one has no usage and the volume's defaults.
     pub fn user(&self, user: &Sid) -> QuotaUser {
         let found = self.users.get(user).copied().unwrap_or_default();
         self.describe(user, &found)
@@ -253,7 +254,7 @@ impl Quotas {
         }
     }
 
-    /// The bytes that a user may still take, and the user's limit; `None`: no limit holds.
+    /// Returns the bytes that a user may still use, and the user's limit; `None`: no limit holds.
     pub fn room(&self, user: &Sid) -> Option<(u64, u64)> {
         let holds = self.is_on() && self.settings.mode == QuotaMode::Enforce && self.settings.counted;
         if !holds || is_exempt(user) {
@@ -294,7 +295,7 @@ impl Quotas {
         self.named(store, security).map(|named| named.owner)
     }
 
-    /// Adds up what a file's owner is charged with.
+    /// Adds up the charges of a file's owner.
     ///
     /// # Errors
     /// `Miss`, and damage of the metadata.
@@ -432,8 +433,8 @@ impl Quotas {
         }
     }
 
-    /// Finds the owner of a stream that is about to grow in memory, and whether the owner may have `promised` blocks more than are
-    /// charged. `None`: nobody is charged.
+    /// Finds the owner of a stream that is about to grow in memory, and checks that it may have `promised`
+    /// blocks more than are charged. `None`: nobody is charged.
     ///
     /// # Errors
     /// `QuotaExceeded`; `Miss`, and damage of the metadata.

@@ -1,5 +1,5 @@
 //! Stored records of quotas, byte for byte. As the other records: little-endian, behind a version;
-//! input of unknown origin gives `None`.
+//! decoding bytes of unknown origin may give `None`.
 
 use types::FileTime;
 
@@ -24,10 +24,10 @@ const COUNTED_ALL: u8 = COUNTED | COUNTED_WHOLE | COUNTED_NAMES | COUNTED_BEGUN;
 /// Whether use of space is counted, and whether limits hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum QuotaMode {
-    /// Space is not counted, and nobody is refused.
+    /// Space is not counted; no limits.
     #[default]
     Off,
-    /// Counted, and nobody is refused.
+    /// Space is counted; no limits.
     Track,
     /// Space is counted, and growth beyond an owner's limit is refused.
     Enforce,
@@ -36,9 +36,9 @@ pub enum QuotaMode {
 /// A user's bounds in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QuotaLimits {
-    /// Beyond it the user is warned; `None`: never.
+    /// Usage above which the user is warned; `None`: never.
     pub threshold_bytes: Option<u64>,
-    /// Beyond it the user is refused; `None`: never.
+    /// Usage above which the user is refused; `None`: never.
     pub limit_bytes: Option<u64>,
 }
 
@@ -47,7 +47,7 @@ pub struct QuotaLimits {
 pub struct QuotaSettings {
     /// Whether space is counted and limits hold.
     pub mode: QuotaMode,
-    /// The bounds of users who have none of their own.
+    /// Limits of users without their own.
     pub defaults: QuotaLimits,
     /// FILE_VC_LOG_* (MS-FSCC 2.5.2), kept for clients.
     pub log_flags: u32,

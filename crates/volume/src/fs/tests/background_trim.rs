@@ -33,7 +33,7 @@ impl VirtualDisk for Counting {
                 let end = lba.0 + (data.len() / ::types::BLOCK_BYTES) as u64;
                 self.over.update(|over| over + held.written.range(lba.0..end).count());
             }
-            // Whole chunks are given back.
+            // Discards of whole chunks return their space.
             SpaceRequest::Discard { blocks, .. } if *blocks < u64::from(self.size().chunk_blocks) => {
                 self.discards.update(|discards| discards + 1);
                 if self.refuses.get() {

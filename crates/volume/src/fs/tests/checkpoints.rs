@@ -111,7 +111,8 @@ pub fn a_power_cut_at_any_moment_of_a_checkpoint_leaves_what_was_durable() {
         }
         bench.flush_all().unwrap();
         let durable = count;
-        // The disk answers this many requests more, in some order; some of the others are there all the same.
+        // The disk answers this many requests more, in some order; some of the unanswered ones still take
+        // effect.
         bench.disk.1.set(Some(cut * 1009 + 7));
         bench.disk.2.borrow_mut().answers_left = Some(cut);
         for more in 0..100 {

@@ -392,7 +392,7 @@ pub fn a_batch_that_a_power_cut_took_away_does_not_have_the_order_of_one_that_is
             bench.poll();
         }
         assert!(bench.disk.0.borrow().pending() > 0, "a batch is under way");
-        // That the order grows is what the disk holds the volume to.
+        // The disk checks that the order grows.
         bench.crash(|_| 0);
     }
 }

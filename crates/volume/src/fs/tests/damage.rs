@@ -1,4 +1,4 @@
-//! Damaged copies, damaged structures, and the check that finds what is wrong.
+//! Damaged copies, damaged structures, and the check that finds the damage.
 
 use super::*;
 use crate::fs::layout::Superblock;
@@ -8,13 +8,13 @@ use crate::fs::meta::page::{Page, PageBuilder};
 use space::api::SpaceReply;
 use std::collections::HashMap;
 
-/// Two copies, of which one can be damaged block by block, or hold an older page. Like a virtual disk, it proves what is not in
-/// chunk 0, and serves a plain read from a copy that is intact.
+/// Two copies, one of which can be damaged block by block, or hold an older page. Like a virtual disk,
+/// it verifies blocks outside chunk 0, and serves a plain read from an intact copy.
 #[derive(Clone)]
 struct TwoCopies {
     disk: SharedDisk,
     damaged: Rc<RefCell<Vec<(u8, u64)>>>,
-    /// Intact blocks that are not what was written last.
+    /// Intact blocks with older contents.
     older: Rc<RefCell<Vec<Older>>>,
     reads: Rc<RefCell<HashMap<u64, Read>>>,
 }
@@ -199,7 +199,7 @@ fn a_tree_page_that_is_older_than_its_pointer_on_all_copies_is_damage_and_never_
     assert!(
         events.iter().any(damage)
             || (0..3000).all(|index| {
-                // Changes since the last checkpoint are known from the journal.
+                // Changes since the last checkpoint are in the journal.
                 !matches!(look_up(&mut fs, &format!("file {index}")), Err(FsError::NotFound))
             })
     );
@@ -517,7 +517,7 @@ fn a_damaged_tree_page_fails_what_is_below_it_and_nothing_else() {
     assert!(refused || look_up(&mut fs, "more 3").is_ok());
 }
 
-/// Creates files until the volume refuses to, or until there were this many; the refusal.
+/// Creates files until the volume refuses, or up to this number. Returns the refusal.
 fn grow(fs: &mut FileSystem, now: &mut Monotonic, prefix: &str, count: usize) -> Option<FsError> {
     let mut events = Vec::new();
     let mut made = 0;
@@ -562,7 +562,7 @@ fn a_volume_whose_checkpoint_needs_a_damaged_page_is_read_only_says_so_and_goes_
     assert_eq!(fs.read_only().map(|(error, _)| error), refusal);
     assert!(fs.next_timeout().is_some_and(|at| at > now), "it does not spin");
     look_up(&mut fs, "more 1").unwrap();
-    // A disk with an intact copy comes back.
+    // A disk with an intact copy returns.
     copies.damaged.borrow_mut().clear();
     let mut events = Vec::new();
     for _ in 0..1000 {

@@ -430,7 +430,7 @@ fn what_comes_back_soon_after_it_went_stays() {
             bench.read(stream, at, 65_536).unwrap();
         }
     };
-    // Two passes in order, something larger between them: the second one is what makes it stay.
+    // Two sequential passes, with something larger between them: the second one protects it.
     read(&mut bench, file, 2 << 20);
     read(&mut bench, between, 6 << 20);
     read(&mut bench, file, 2 << 20);
@@ -482,7 +482,7 @@ fn in_pieces(bench: &mut Bench, name: &str, extents: u64) -> (FileId, StreamId) 
     (id, stream)
 }
 
-/// Runs an operation to its end. Returns how many tries it took, and the most metadata that one examined.
+/// Runs an operation to its end. Returns the number of tries, and the most metadata that one examined.
 fn tries(
     bench: &mut Bench,
     mut operation: impl FnMut(&mut FileSystem) -> Result<(), FsError>,

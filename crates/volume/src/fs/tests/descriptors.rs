@@ -162,7 +162,8 @@ fn counts_come_back_whenever_the_power_goes() {
     }
 }
 
-/// Takes the counts away, as in a volume of a program that knew none; `between`: another program had the volume since they were made.
+/// Removes the counts, as by a program without them; `between`: another program has opened the volume
+/// since they were made.
 fn without_counts(bench: &mut Bench, between: bool) {
     let mut txn = Transaction::new();
     let counts = key::counter(key::Counter::References);

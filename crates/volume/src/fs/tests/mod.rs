@@ -35,7 +35,7 @@ use sys::{Buf, Payload};
 
 /// A disk that outlives the file system on it; with a seed it answers some requests at a time, out of
 /// order. It checks the volume's duties to the layers below: only blocks of chunk 0 are written with
-/// class `Append`, sealed, in growing order; tree pages are written to blocks that hold nothing.
+/// class `Append`, sealed, in growing order; tree pages are written to unwritten blocks.
 #[derive(Clone)]
 pub struct SharedDisk(pub Rc<RefCell<MemoryVirtualDisk>>, pub Rc<Cell<Option<u64>>>, pub Rc<RefCell<Held>>);
 
@@ -231,7 +231,7 @@ impl Bench {
         }
     }
 
-    /// Takes the power away and opens what is left.
+    /// Cuts the power and opens the result.
     pub fn crash(&mut self, choose: impl FnMut(u64) -> u64) {
         self.disk.0.borrow_mut().crash(choose);
         self.reopen();

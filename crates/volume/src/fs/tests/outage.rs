@@ -124,7 +124,7 @@ fn what_cannot_be_given_back_for_want_of_copies_is_given_back_when_they_are_ther
             bench.write(StreamId::unnamed(sparse), at * 8192, &[7; 4096]).unwrap();
         }
         bench.flush_all().unwrap();
-        // A checkpoint, so that the extents lie in pages of the tree, which a new start has not read.
+        // A checkpoint moves the extents to pages of the tree, which a restart has not read.
         bench.fs.base.checkpointer.want_features(layout::Features::OPENS);
         bench.sleep(Duration::from_secs(3));
         bench.reopen();

@@ -32,7 +32,8 @@ fn image(bench: &mut Bench, blocks: u64) -> (FileId, FileId) {
     (one, two)
 }
 
-/// The clone of an image of this number of blocks, which has all of them. The image is made from metadata alone.
+/// Makes a clone of an image of this number of blocks, sharing all of them. The image is made from
+/// metadata alone.
 pub fn clone_of_an_image(bench: &mut Bench, blocks: u64) -> StreamId {
     let (image, clone) = (bench.create("image"), bench.create("clone"));
     let (image, clone) = (StreamId::unnamed(image), StreamId::unnamed(clone));
@@ -90,7 +91,7 @@ fn share_some(
     Ok(u64::from(run.blocks))
 }
 
-/// Bounds on an operation's cost: no poll takes more than some milliseconds; all of them take a few
+/// Limits of an operation's cost: no poll takes more than some milliseconds; all together take a few
 /// lookups for each piece, and read each page a few times at most.
 struct Bounds {
     lookups: u64,
@@ -105,8 +106,8 @@ impl Bounds {
         Self { lookups: 16 * pieces, reads: 3 * pages }
     }
 
-    /// Polls until an operation is done, or everything is given back, and checks the bounds after each
-    /// poll: a quadratic operation would run for minutes before it ended.
+    /// Polls until an operation is done, or everything is reclaimed, and checks the limits after each poll:
+    /// a quadratic operation would run for minutes before it ended.
     fn hold(&self, bench: &mut Bench, mut is_done: impl FnMut(&mut FileSystem) -> Result<bool, FsError>) {
         bench.fs.take_steps();
         let reads_before = bench.disk.2.borrow().reads;
@@ -134,8 +135,8 @@ impl Bounds {
     }
 }
 
-/// Chunks of 1024 blocks that have space for an image. Larger ones would make the journal longer: of a smaller image nothing would be in the
-/// tree before it is given back.
+/// Number of chunks of 1024 blocks with space for an image. Larger chunks would make the journal
+/// longer: a smaller image would be reclaimed before any of it is in the tree.
 const LARGE_CHUNKS: u64 = 112;
 
 fn pages(bench: &Bench) -> u64 {
@@ -367,7 +368,7 @@ fn times_of_very_many_files_are_published_some_at_a_time() {
 #[test]
 fn orphans_and_groups_of_blocks_that_do_not_fit_the_page_cache_are_found_and_loaded_in_linear_time() {
     let mut bench = Bench::with(64, 1024, small());
-    // Orphans without anything else, as a crash leaves those whose files were given back meanwhile.
+    // Bare orphans, as a crash leaves those of files that were reclaimed meanwhile.
     for first in (0..60_000).step_by(1000) {
         bench.run(|fs| fs.base.ready_to_change()).unwrap();
         let mut txn = Transaction::new();

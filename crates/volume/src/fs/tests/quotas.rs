@@ -266,7 +266,7 @@ fn files_that_were_there_before_are_counted_beside_changes_and_again_after_a_cra
                 break;
             }
             bench.poll();
-            // A change, at once in the metadata, of a file that was passed, and of one that was not.
+            // A change, immediately in the metadata, of a counted file, and of an uncounted one.
             for at in [1, 298] {
                 let bytes = (10 + round) * BLOCK;
                 bench.run(|fs| fs.set_allocation(streams[at], bytes, FileTime(6))).unwrap();

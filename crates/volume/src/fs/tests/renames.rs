@@ -93,7 +93,7 @@ fn a_rename_waits_for_what_was_written_before_it_only() {
                 return;
             }
         }
-        // Somebody else goes on to write.
+        // Another writer continues.
         let token = 10_000 + round;
         let _ = bench.fs.write(
             token,

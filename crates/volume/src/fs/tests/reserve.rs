@@ -18,7 +18,7 @@ fn crowded_of(chunks: u64, room: u64) -> Bench {
     Bench::over(disk.clone(), Box::new(disk), small())
 }
 
-/// Makes files of names and data until there is space for neither.
+/// Makes files of names and data until space is left for neither.
 fn fill(bench: &mut Bench, data_bytes: usize) -> Vec<String> {
     let mut names = Vec::new();
     for round in 0..20_000_u64 {

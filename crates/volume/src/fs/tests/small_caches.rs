@@ -25,7 +25,7 @@ fn the_path_of_a_file_that_lies_deeper_than_the_page_cache_has_pages_is_found() 
     let deepest = deep(&mut bench, 120, 40);
     let path = bench.run(|fs| fs.path(deepest)).unwrap();
     assert!(String::from_utf16_lossy(&path).ends_with(r"level 118\level 119"));
-    // The extra pages are given back.
+    // The extra pages are released.
     let mut parents = vec![FileId::ROOT];
     for level in 0..119 {
         let name = wide(&format!("level {level}"));

@@ -3,7 +3,7 @@
 use super::*;
 use crate::fs::layout::JOURNAL_FIRST;
 
-/// A disk that keeps some writes back, for as long as [`Keeping::which`] says: a power cut takes them away.
+/// A disk that withholds writes, as long as [`Keeping::which`] says: a power cut drops them.
 #[derive(Clone)]
 struct Keeping {
     disk: SharedDisk,
@@ -13,7 +13,7 @@ struct Keeping {
     data_blocks: Rc<Cell<usize>>,
 }
 
-/// The writes that are kept back.
+/// The writes to withhold.
 #[derive(Clone, Copy, PartialEq)]
 enum Which {
     None,
@@ -29,7 +29,7 @@ impl Keeping {
         Self { disk: SharedDisk::new(chunks, 256), which, kept, data_blocks }
     }
 
-    /// Does what was kept back so far.
+    /// Performs the withheld writes.
     fn release(&self) {
         for (token, request) in self.kept.take() {
             self.disk.clone().submit(token, request);

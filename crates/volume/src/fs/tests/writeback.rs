@@ -1,5 +1,5 @@
-//! Writes that nobody flushes: durable within five seconds on fast disks and slow ones; tried again
-//! with pauses if they fail.
+//! Writes without a flush: durable within five seconds on fast disks and slow ones; retried with pauses
+//! if they fail.
 
 use super::*;
 use space::api::SpaceError;
@@ -14,7 +14,7 @@ struct SlowDisk {
     disk: SharedDisk,
     now: Rc<Cell<Monotonic>>,
     bytes_per_s: Rc<Cell<u64>>,
-    /// When each request that waits will be done.
+    /// Times at which the waiting requests will be done.
     done_at: VecDeque<Monotonic>,
 }
 
@@ -62,7 +62,7 @@ impl Written {
         taken
     }
 
-    /// After a power cut: writes older than the promise are there.
+    /// Checks after a power cut that writes older than the promise are stored.
     fn check(&self, bench: &mut Bench, stream: StreamId) {
         let cut_at = bench.now;
         bench.disk.0.borrow_mut().hold(true);
@@ -107,7 +107,7 @@ fn very_many_scattered_changes_are_durable_in_time_without_a_flush() {
     written.check(&mut bench, stream);
 }
 
-/// Overwrites a file of 20 MiB on such a disk for this long, over and over, as fast as it is taken.
+/// Overwrites a file of 20 MiB on such a disk for this duration, repeatedly, as fast as possible.
 fn overwrite_on(bytes_per_s: u64, duration: Duration) -> (Bench, StreamId, Written) {
     let now = Rc::new(Cell::new(Monotonic(1)));
     let speed = Rc::new(Cell::new(u64::MAX));
@@ -245,7 +245,7 @@ fn writes_that_memory_has_no_room_for_are_refused_while_write_back_fails() {
 struct FullDisk {
     disk: SharedDisk,
     is_full: Rc<Cell<bool>>,
-    /// It refuses to change what is there, too.
+    /// Also refuses changes of existing files.
     refuses_changes: Rc<Cell<bool>>,
     refused: Vec<u64>,
 }
@@ -297,7 +297,8 @@ fn new_data_that_finds_no_space_keeps_nobody_from_changing_what_is_there() {
     assert_eq!((refused, bench.flush(new.file)), (FsError::NoSpace, Err(FsError::NoSpace)));
     assert_eq!(bench.fs.write_back_failure().map(|(error, _)| error), Some(&FsError::NoSpace));
 
-    // Large changes too, which would go to new blocks as long as there are some; and without a flush, more than memory has room for.
+    // Also large changes, which go to new blocks while there are some; and, without a flush, more than
+    // memory can hold.
     for round in 0..40_u64 {
         bench.write(old, (round * 7 % 64) << 16, &[round as u8; 65536]).unwrap();
         assert_eq!(bench.flush(old.file), Ok(()), "round {round}");

@@ -21,7 +21,8 @@ impl Caching {
         let CacheHolder::Oplock(caching) = &mut open.holder else {
             return Err(NtStatus::INVALID_OPLOCK_PROTOCOL.into());
         };
-        // No break leads to such a level. It ends with any acknowledgment, so that nobody waits for a better one.
+        // No break leads to such a level. Any acknowledgment ends the break, so that no operation waits for a
+        // better one.
         let is_possible = !matches!(level, OplockLevel::Exclusive | OplockLevel::Batch);
         if !caching.is_breaking() {
             let status =

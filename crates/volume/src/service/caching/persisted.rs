@@ -1,4 +1,4 @@
-//! Leases that outlive the server: their records, and how they come back.
+//! Leases that outlive the server: their records, and their recovery.
 
 use super::{CacheHolder, CacheState, Caching, Holder, Lease, LeaseName, normal};
 use crate::backend::{LeaseState, OpenId};
@@ -16,7 +16,7 @@ impl Caching {
         agenda.records.lease(name);
     }
 
-    /// Returns what is stored of a lease, if it outlives the server.
+    /// Returns the record of a lease, if it outlives the server.
     pub fn record_of(&self, name: LeaseName) -> Option<LeaseRecord> {
         let lease = self.leases.get(&name).filter(|lease| lease.persistent_opens > 0)?;
         let Lease { stream, epoch, version_2, .. } = *lease;
@@ -36,7 +36,7 @@ impl Caching {
         self.leases.get(name).map(|lease| lease.version_2.is_some())
     }
 
-    /// Gives one more open of this stream and user its lease again. False: there is no such lease.
+    /// Gives one more open of this stream and user its lease again. False: no such lease.
     pub fn rejoin(&mut self, name: LeaseName, stream: StreamId, user: &Sid) -> bool {
         if self.is_anothers(name, user) {
             return false;
@@ -50,7 +50,7 @@ impl Caching {
         })
     }
 
-    /// Forgets a lease that was taken back, if no open has it.
+    /// Forgets a recovered lease without an open.
     pub fn drop_unused(&mut self, agenda: &mut Agenda, name: LeaseName) {
         if self.leases.get(&name).is_some_and(|lease| lease.opens == 0) {
             self.leases.remove(&name);
@@ -58,7 +58,7 @@ impl Caching {
         }
     }
 
-    /// Takes from an open what it caches beyond `most`, without asking: its client learns of that when it takes the open up.
+    /// Lowers an open's caching to `most` without a break: its client learns of that when it reconnects.
     pub fn limit(&mut self, opens: &mut Opens, agenda: &mut Agenda, id: OpenId, most: LeaseState) {
         let holder = match opens.get(id).map(|open| &open.holder) {
             Some(CacheHolder::Oplock(_)) => Holder::Oplock(id),

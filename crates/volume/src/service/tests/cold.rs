@@ -8,7 +8,7 @@ use space::memory::MemoryVirtualDisk;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// A disk that answers its pending requests once each time that it is told to; or always.
+/// A disk that answers its pending requests once at each command; or always.
 #[derive(Clone)]
 struct GatedDisk {
     disk: Rc<RefCell<MemoryVirtualDisk>>,
@@ -91,7 +91,7 @@ fn a_listing_asks_for_what_it_misses_next_with_the_answer_to_what_it_missed_befo
         answers += 1;
     };
     assert!(answers > 3, "all was in memory: {answers}");
-    // Inodes lie in another order than names: those of the names that follow are asked for with the first that is missed.
+    // Inodes lie in another order than names: the first miss also requests those of the names that follow.
     assert!(answers < 60, "4,096 entries took {answers} answers of the disk");
     let Some(Event::Done { result: Ok(Reply::Directory(entries)), .. }) = events.first() else {
         panic!("{events:?}")

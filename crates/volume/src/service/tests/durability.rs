@@ -21,7 +21,7 @@ impl Disk {
         Self { disk, closed: Rc::default(), fails: Rc::default() }
     }
 
-    /// Takes the power away and opens what is left.
+    /// Cuts the power and opens the result.
     pub(super) fn cut(&self) -> Bench {
         self.closed.set(false);
         self.disk.borrow_mut().crash(|_| 0);

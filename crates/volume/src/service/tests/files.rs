@@ -232,7 +232,7 @@ fn a_symbolic_link_on_the_way_stops_the_create_with_its_data() {
         let refused = bench.full_answer(stopped).and_then(Result::err);
         assert_eq!(refused, expected(unparsed_bytes), "{path}");
     }
-    // Neither a rename nor a hard link does anything, and neither is taken for one that did.
+    // Neither a rename nor a hard link changes anything, and neither reports success.
     let file = bench.create(open_if(1, "file")).expect("made");
     let target = wide("link\\new");
     for set in [
@@ -366,7 +366,7 @@ fn a_file_that_is_made_again_in_the_room_of_a_deleted_one_may_be_as_large() {
     for _ in 0..3 {
         let open = bench.create(open_if(1, "large")).expect("made").open;
         bench.set(open, SetInformation::EndOfFile(150 << 20)).expect("it grows");
-        // The blocks of the one before come back by and by.
+        // The blocks of the former file become free gradually.
         bench.pass(Duration::from_secs(5));
         bench.set(open, SetInformation::Allocation(150 << 20)).expect("all of it is allocated");
         bench.set(open, SetInformation::Disposition { flags: 1 }).expect("marked");

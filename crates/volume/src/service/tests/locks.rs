@@ -106,7 +106,8 @@ fn a_user_has_no_more_locks_of_a_volume_than_are_free_and_another_has_a_share() 
         bench.call(lock(other, offset, 1, true, true)).expect("another user finds some");
     }
     assert_eq!(bench.call(lock(other, 9, 1, true, true)).map(|_| ()), refused);
-    // A lock that waits counts as one that is held, and both are given back: by CANCEL, by unlocking, and with the open.
+    // A waiting lock counts as a held one, and both are released: by CANCEL, by unlocking, and with the
+    // open.
     let second = bench.create(open_if(1, "one")).expect("opened").open;
     bench.call(unlock(mine[0], 0, 1)).expect("unlocked");
     bench.call(unlock(mine[0], 2, 1)).expect("unlocked");

@@ -115,13 +115,13 @@ impl Bench {
         Self::with(fs, ServiceConfig::default())
     }
 
-    /// With room for this many opens.
+    /// Makes a bench with at most this many opens.
     pub fn with_opens(opens_max: usize) -> Self {
         let disk = space::memory::MemoryVirtualDisk::new(BlockCount(65_536), 4096, BlockCount(65_536));
         Self::with(formatted(disk), ServiceConfig { opens_max, ..ServiceConfig::default() })
     }
 
-    /// With room for this many byte-range locks.
+    /// Makes a bench with at most this many byte-range locks.
     pub fn with_locks(locks_max: usize) -> Self {
         let disk = space::memory::MemoryVirtualDisk::new(BlockCount(65_536), 4096, BlockCount(65_536));
         Self::with(formatted(disk), ServiceConfig { locks_max, ..ServiceConfig::default() })
@@ -168,7 +168,7 @@ impl Bench {
         self.start(Operation::Create(Box::new(create)))
     }
 
-    /// The answer, if there is one.
+    /// Returns the answer, if there is one.
     pub fn answer(&mut self, operation: OperationId) -> Option<Result<Reply, NtStatus>> {
         self.full_answer(operation).map(|answer| answer.map_err(|refusal| refusal.status))
     }

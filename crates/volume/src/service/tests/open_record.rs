@@ -1,4 +1,4 @@
-//! Records of opens come back as they were stored, and nothing else passes for one.
+//! Records of opens decode as they were stored, and nothing else decodes.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn open() -> OpenRecord {
     }
 }
 
-/// Everything that may be there or not, once so and once so.
+/// Every optional part, both present and absent.
 fn variants() -> Vec<(OpenStateKey, StateRecord)> {
     let bare = OpenRecord {
         directory: true,

@@ -1,4 +1,4 @@
-//! Opens by owner, their number, and the end of many, which costs nobody else much.
+//! Opens by owner, their number, and the end of many, at little cost to others.
 
 use super::*;
 use crate::service::turn::{OPERATION_STEPS, STEPS_PER_TURN};
@@ -83,7 +83,7 @@ fn an_open_gives_way_once() {
     assert_eq!(bench.create(open_if(7, "more")).unwrap_err(), NtStatus::TOO_MANY_OPENED_FILES);
 }
 
-/// Two volumes of one server with room for this many opens that outlast their connections.
+/// Two volumes of one server with at most this many opens that outlast their connections.
 fn volumes_with_lasting(opens_max: usize) -> [Bench; 2] {
     let config = ServiceConfig { lasting: LastingOpens::new(opens_max), ..ServiceConfig::default() };
     [(); 2].map(|()| {
@@ -135,7 +135,7 @@ fn a_session_that_ends_takes_its_own_opens_along_over_several_turns() {
     bench.run_polls();
     bench.create(open_if(2, "file")).unwrap();
     assert_eq!(bench.service.open_count(), 2001);
-    // All but 500 operations of the turn are taken already.
+    // All but 500 operations of the turn are used up already.
     bench.service.poll(&mut Vec::new());
     bench.service.agenda.turn.spend(STEPS_PER_TURN - 500 * OPERATION_STEPS);
     let end = Operation::EndSession { session: SessionId(1) };

@@ -84,7 +84,7 @@ impl Bench {
         self.call(Operation::Lock { open, elements: vec![element], sequence: None }).map(drop)
     }
 
-    /// From now on the share of client 1 makes data durable when it is asked to, and promises no persistent handles.
+    /// Makes the share of client 1 durable on request only, from now on, without persistent handles.
     fn promise_less(&mut self) {
         let Caller { token, share_access, standing, .. } = continuous(1, 1);
         let share = ShareOptions { durability: Durability::Flush, ..ShareOptions::default() };
@@ -263,7 +263,7 @@ fn a_reconnect_has_to_fit_in_everything() {
     ];
     for (what, request, status) in cases {
         if what == "no create GUID" {
-            // Version 1's way knows no GUID, and no persistent handles.
+            // Version 1's reconnect has no GUID, and no persistent handles.
             let request = Reconnect { persistent: false, ..request };
             assert_eq!(bench.reconnect(request).err(), Some(status), "{what}");
             continue;
@@ -377,7 +377,7 @@ fn a_deletion_that_was_agreed_happens_with_the_last_open() {
     bench.close(open).expect("closed");
     let missing = Create { disposition: Disposition::Open, ..open_if(2, "file") };
     assert_eq!(bench.create(missing.clone()).err(), Some(NtStatus::OBJECT_NAME_NOT_FOUND));
-    // One that was taken back does not.
+    // A recovered one does not.
     let open = bench.create(persistent("other", 2)).expect("made").open;
     bench.delete(open, true).expect("it is to go");
     bench.delete(open, false).expect("it is to stay");
@@ -440,7 +440,7 @@ fn what_was_given_up_of_a_lease_does_not_come_back() {
     let mut bench = disk.cut();
     let found = bench.reconnect(back_leased(open, "file", 1)).expect("it is there");
     assert_eq!(lease_state(&found), RH);
-    // More is granted again when it is asked for.
+    // More is granted again on request.
     let more = Create { caller: continuous(101, 1), cache: lease(1, RWH), ..persistent("file", 2) };
     assert_eq!(lease_state(&bench.create(more).expect("opened")), RWH);
     let mut bench = disk.cut();
@@ -481,7 +481,7 @@ fn others_do_not_write_while_a_client_that_may_have_written_is_away() {
     assert_eq!(bench.read(other, 0, 5), Ok(b"first".to_vec()), "reading is no matter");
     bench.reconnect(back(open, "file", 1)).expect("it is there");
     assert!(matches!(bench.answer(later), Some(Ok(Reply::Written(5)))));
-    // Nor when it is only the connection that is gone; and not for ever.
+    // Nor if only the connection is lost; and not for ever.
     bench.call(Operation::EndSession { session: SessionId(101) }).expect("ended");
     let last = bench.start(write(b"third"));
     assert!(bench.is_waiting(last));

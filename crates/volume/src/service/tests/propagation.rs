@@ -1,4 +1,4 @@
-//! Entries handed down to files and directories that are there already.
+//! Entries propagated to existing files and directories.
 
 use super::*;
 use crate::security::{Ace, AceFlags, Acl, Control, OwnEntries, Parts, SecurityDescriptor};
@@ -121,7 +121,7 @@ fn what_is_below_follows_and_keeps_entries_of_its_own() {
     for path in [r"top\file", r"top\in", r"top\in\deep", r"top\in\deep\file"] {
         let entries = bench.entries(path);
         assert!(has(&entries, &users, true) && !has(&entries, &users, false), "{path}: {entries:?}");
-        // Nothing is left of the entries that the volume's root had handed down before.
+        // No entries from the volume's root are left.
         assert!(!has(&entries, &Sid::authenticated_users(), true), "{path}: {entries:?}");
     }
     assert!(has(&bench.entries(r"top\in"), &Sid::guests(), false));
@@ -129,7 +129,7 @@ fn what_is_below_follows_and_keeps_entries_of_its_own() {
     for path in [r"top\closed", r"top\closed\in", r"top\closed\in\file"] {
         assert!(!has(&bench.entries(path), &users, true), "{path}");
     }
-    // New files get the very same entries, so that nothing is left to be changed.
+    // New files get the same entries, so that nothing is left to change.
     for (made, as_in) in [(r"top\in\new", r"top\in\deep\file"), (r"top\file 2", r"top\file")] {
         bench.make_file(made);
         let (new, old) = (bench.entries(made), bench.entries(as_in));

@@ -1,4 +1,5 @@
-//! Random operations of several clients on few files: everything is answered once, nothing waits for ever, nothing is left behind.
+//! Random operations of several clients on few files: every operation is answered once, none waits for
+//! ever, nothing is left behind.
 
 use super::*;
 use proptest::prelude::*;

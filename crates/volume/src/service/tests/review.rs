@@ -6,7 +6,8 @@ use crate::service::io::check_write;
 use crate::service::review::review;
 use crate::service::suspend::Suspend;
 
-/// Neither its own rights nor the share's let it write, or make a link, which takes the share's alone.
+/// Checks that neither its own rights nor the share's let it write, or make a link, which needs the
+/// share's only.
 fn is_powerless(bench: &mut Bench, id: OpenId) -> bool {
     let written = check_write(&mut bench.service.parts(), id, 0, 1);
     let open = bench.service.opens.get(id).expect("its close has not run");

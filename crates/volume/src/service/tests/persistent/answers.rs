@@ -1,10 +1,10 @@
-//! An answer that waits to be durable says what its client has when it leaves.
+//! An answer that waits to be durable reports its client's caching at the time of sending.
 
 use super::*;
 
 const WRITES: u32 = rights::FILE_GENERIC_READ | rights::FILE_GENERIC_WRITE;
 
-/// Client 1 asks for a file with all caching; its answer waits for the disk.
+/// Client 1 opens a file with all caching; its answer waits for the disk.
 fn waiting(cache: CacheRequest) -> (Disk, Bench, OperationId) {
     let (disk, mut bench) = started();
     let made = bench.create(persistent("file", 3)).expect("made");

@@ -25,7 +25,7 @@ impl CutDisk {
         Self { disk, waiting: Rc::default(), writes_left: Rc::new(Cell::new(u64::MAX)) }
     }
 
-    /// Opens what is left; writes that were under way are there if `arrived`.
+    /// Opens the result of a power cut, with the writes under way if `arrived`.
     fn cut(&self, arrived: bool) -> Bench {
         self.writes_left.set(u64::MAX);
         self.waiting.borrow_mut().clear();
@@ -206,7 +206,7 @@ fn a_file_is_never_there_without_the_open_that_made_it() {
     for cut_at in 0..40 {
         let disk = CutDisk::new();
         let mut bench = Bench::over(formatted(disk.clone()));
-        // The superblock says from here on that there may be opens.
+        // From here on the superblock says that there may be opens.
         bench.create(persistent("first", 9)).expect("made");
         disk.writes_left.set(cut_at);
         // The file is made before there is space for its allocation; the other create has the journal written
