@@ -46,8 +46,8 @@ pub(super) fn choose<'a>(copies: impl Iterator<Item = &'a Candidate>) -> Option<
 pub(super) enum Belief {
     /// Copy with the last change of all.
     Newest,
-    /// Copy with changes under the last epoch, of which another copy has a later one, or has the same one
-    /// on a disk that lost nothing while this copy's disk may have.
+    /// Copy with changes under the last epoch, but without the last change; or with the last change
+    /// on a doubtful disk, while a disk that lost nothing has it too.
     Older,
     /// Copy whose last change was under an earlier epoch.
     Behind,
