@@ -54,8 +54,8 @@ impl DiskFiles {
             present.filter_map(of).collect()
         };
         let look = move || -> Vec<(DiskId, FileState, Kept)> {
-            // A file that the kernel cannot judge now is checked another time; whoever closed a
-            // file handles it.
+            // A file that the kernel cannot judge now is checked another time; the task that
+            // closed a file handles it.
             let found = watches.into_iter();
             let looked = found.filter_map(|(disk, watch, wanted)| {
                 Some((disk, watch.look().ok()??, wanted.reserve(&watch)))

@@ -359,7 +359,7 @@ pub(super) fn a_write_waits_for_slabs_of_disks_that_are_being_brought_up_to_date
     while bench.record().stale.len() < 2 {
         bench.pass(Duration::from_millis(10));
     }
-    // Their copies are complete, and the record cannot say so yet.
+    // These copies are complete, and the record cannot say so yet.
     bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::Lost)));
     bench.pass(Duration::from_secs(3));
     let token = bench.start(write());

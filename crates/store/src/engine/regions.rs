@@ -23,8 +23,8 @@ pub(super) fn regions_of(
     let stamps: Vec<Stamp> = (first..first + layout.regions_per_slab())
         .map(|word| cache.word(slab, word).map_or(Stamp::UNKNOWN, Stamp::from_word))
         .collect();
-    // Blocks that read as never written yield to another copy's contents, in whatever order of
-    // trust the copies are.
+    // Blocks that read as never written yield to another copy's contents, even if that copy is
+    // trusted less.
     let doubt = slabs.entry(slab).filter(|entry| !entry.doubts_unwritten);
     let through = doubt.map_or(Epoch::default(), |entry| entry.doubtful_through);
     let in_doubt = |stamp: Stamp| through > Epoch(0) && (stamp.epoch() <= through || !stamp.is_known());
