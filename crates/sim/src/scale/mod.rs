@@ -60,7 +60,7 @@ pub struct Measured {
     pub write_requests: f64,
     /// Of these, requests to other servers.
     pub write_far: f64,
-    /// Requests to disks by an idle server.
+    /// Requests to disks that one idle server sends in a second.
     pub idle_requests: f64,
     /// Changes of the cluster state by all servers in ten idle seconds.
     pub idle_changes: f64,
