@@ -90,6 +90,6 @@ pub trait VirtualDisk {
     fn size(&self) -> SpaceSize;
     /// Takes a request; its answer carries `token`.
     fn submit(&mut self, token: u64, request: SpaceRequest);
-    /// Moves the answers that are there into `out`.
+    /// Moves the present answers into `out`.
     fn poll(&mut self, out: &mut Vec<SpaceCompletion>);
 }

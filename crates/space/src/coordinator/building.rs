@@ -16,9 +16,10 @@
 //! Before that the regions that it holds are read from all copies, and those that are to remain are
 //! repaired from it if they are corrupt: it may have the last intact block.
 //!
-//! Invariants: a copy in the making is marked in the record from before its slab is asked for, and unmarked only when all its written
-//! regions were copied, read back and compared (I5); a copy is given up only if the record has as many others as are wanted, or the new
-//! one takes its place by the same record (I1). The chunk of each build has `in_build` set.
+//! Invariants: the record marks a copy in the making from before the request for its slab, and
+//! unmarks it only when all its written regions were copied, read back and compared (I5). A copy is
+//! given up only if the record has the wanted number of others, or the new one takes its place by
+//! the same record (I1). The chunk of each build has `in_build` set.
 
 use super::calls::{Failure, Owner};
 use super::chunks::Chunks;

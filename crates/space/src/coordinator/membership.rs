@@ -13,8 +13,9 @@
 //!
 //! Until the answer is known, a disk counts as required if the old *or* the proposed record has it in sync.
 //!
-//! Invariants: `record` is as the cluster state last answered, and is replaced by the opening and by [`Membership::adopt`] alone (I2); a disk
-//! in sync has promised at least `promised` of it (I3); no epoch that a write was stamped with is above `last_stamp`.
+//! Invariants: `record` is the cluster state's last answer, and only the opening and
+//! [`Membership::adopt`] replace it (I2). A disk in sync has promised at least the record's
+//! `promised` (I3). No write was stamped with an epoch above `last_stamp`.
 
 use super::Phase;
 use super::chunks::Chunks;

@@ -455,7 +455,7 @@ impl Coordinator {
     /// 8. The opening again: promises and lists of step 7 may be all that it waits for.
     /// 9. Jobs, behind all requests, so that these are first in the disks' queues, and by the state that the outcomes have left.
     /// 10. The record again: disks that failed in step 7 leave, and copies that jobs have completed count, by one proposal for all of them.
-    /// 11. Closing last: it asks whether anything is under way.
+    /// 11. Closing last, since it needs to know whether any work is in progress.
     fn drive(&mut self) {
         let Shared { context, membership, mailbox, calls, .. } = &mut self.shared;
         calls.expire(context, membership, mailbox); // 1

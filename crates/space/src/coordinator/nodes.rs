@@ -94,7 +94,7 @@ impl Coordinator {
         self.shared.chunks.map.values().any(|chunk| chunk.state == ChunkState::Closing)
     }
 
-    /// Whether some chunk has too few copies for a write, and disks that missed writes are being brought up to date.
+    /// Whether some chunk has too few copies for a write, while a resync brings disks up to date.
     pub fn makes_up_for_copies(&self) -> bool {
         let record = self.shared.membership.record();
         self.shared.context.serving()

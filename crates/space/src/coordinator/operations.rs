@@ -6,8 +6,9 @@
 //! pieces that touch the same blocks the same way on all copies. Then the coordinator sends the
 //! piece to the copies ([`super::running`]).
 //!
-//! Invariants: a piece past the gate, until it ends or goes back, holds its chunk and its place in the queue of its region's lock; only
-//! pieces of which the region's copies agree pass (I10), and writes only if `min_copies` that count can be reached by the record (I1).
+//! Invariants: a piece past the gate, until it ends or goes back, holds its chunk and its place in
+//! the queue of its region's lock. A piece passes only if its region's copies agree (I10), and a
+//! write only if, by the record, `min_copies` that count can be reached (I1).
 
 use super::absences::Absences;
 use super::allocation::Allocation;

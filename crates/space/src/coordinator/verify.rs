@@ -7,7 +7,8 @@
 //!
 //! - regions of blocks that prove themselves, if any copy was ever written: these are few, and their
 //!   orders show the newest;
-//! - other regions, if one copy says that it was never written and another was: its disk lost the page that says so.
+//! - other regions, if one copy says that it was never written and another was: its disk lost the
+//!   metadata page that shows the write.
 //!
 //! Verification runs after all other background work, and its repairs report the lost writes. It
 //! also repeats repairs that failed because a disk was away, once all copies that count are
