@@ -10,8 +10,9 @@ const CRC_AT: usize = 8;
 const TAG_BYTES_MAX: usize = 255;
 const TAGS_MAX: usize = 16;
 
-/// Features of a disk's format beyond its version, a bit each, as file systems have them: a program that does not know a bit may use
-/// the disk (compat), may only read it (ro-compat), or must leave it alone (incompat). Two bits have a meaning: [`Self::PLACED`] and [`Self::STAMPS`].
+/// Features of a disk's format beyond its version, one bit each, as in file systems. A program that
+/// does not know a bit may use the disk (compat), may only read it (ro-compat), or must not use it
+/// (incompat). Two bits have a meaning: [`Self::PLACED`] and [`Self::STAMPS`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Features {
     /// Bits that a program need not know to use the disk.
