@@ -193,7 +193,7 @@ impl DamageBook {
         self.lost.borrow().iter().flat_map(of).collect()
     }
 
-    /// Lists blocks of which a disk's copy was found damaged, by volume and disk: at most the first 256 of each.
+    /// Lists damaged blocks of disks' copies, by volume and disk: at most the first 256 of each.
     pub fn met_blocks(&self) -> Vec<((VolumeId, DiskId), BTreeSet<Lba>)> {
         self.met.borrow().iter().map(|(key, blocks)| (*key, blocks.clone())).collect()
     }

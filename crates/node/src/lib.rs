@@ -1,4 +1,5 @@
-//! The life of disks, pools and volumes on one server: opening, supervision, retirement, scrubs, checks, jobs and damage.
+//! The life cycle of disks, pools and volumes on one server: opening, supervision, retirement,
+//! scrubs, checks, jobs and damage.
 //!
 //! Owns the state of every recorded disk, pool and volume. Promises: a disk or volume is used only
 //! as the records allow. No code here blocks the thread, and time is an argument, so that one turn

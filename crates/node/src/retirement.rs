@@ -1,4 +1,5 @@
-//! Retirements as jobs: one for each disk that is being emptied, over all volumes, from the command until the disk has left its pool.
+//! Retirements as jobs: one for each disk being emptied, over all volumes, from the command until
+//! the disk has left its pool.
 //!
 //! Decides nothing: coordinators move the data, and [`crate::disk_admin`] removes the disk.
 //! Promises: a retirement that no volume can continue is listed as suspended, with the reason; a
