@@ -1,8 +1,8 @@
-//! Passing a directory's access entries on to all files and directories below it, as a job beside
-//! clients.
+//! Propagation of a directory's access entries to all files and directories below it, as a job
+//! concurrent with clients.
 //!
-//! Promises: all changes that the job reports are durable. A server that is killed forgets the job, not
-//! its changes: an administrator begins it again, and it ends as it would have.
+//! Promises: all changes that the job reports are durable. A server that is killed forgets the job,
+//! not its changes. An administrator can begin it again, with the same result.
 
 use crate::error::{Done, Error, ErrorKind};
 use crate::jobs::{JobId, JobKind, JobState, Jobs};
@@ -30,8 +30,9 @@ pub struct AclPropagations {
 }
 
 impl AclPropagations {
-    /// Begins to hand the entries of the directory at `path` (`\` between names, empty: the root) down; answers the job, or `None` if
-    /// there is a file at `path`, or a reparse point, which hold nothing.
+    /// Begins to propagate the entries of the directory at `path` (`\` between names, empty: the
+    /// root). Returns the job, or `None` if there is a file or a reparse point at `path`, which
+    /// have nothing below them.
     ///
     /// # Errors
     /// `NotFound`; `Unavailable` if the volume is not served.
@@ -80,7 +81,7 @@ impl Run {
         self.parts.jobs.borrow_mut().end_check(self.job, state, message, unix_s);
     }
 
-    /// Walks until all is done or the administrator ends it.
+    /// Walks until all is done or an administrator ends the job.
     async fn walk(&self, served: &ServedVolume, propagation: &mut Propagation) -> Result<JobState, NtStatus> {
         loop {
             if !self.parts.volumes.is_served(self.volume) {

@@ -1,19 +1,20 @@
-//! Pauses between tries of things that keep failing: disks, volumes, records.
+//! Pauses between attempts at operations that keep failing: on disks, volumes, records.
 //!
-//! Promises: each pause is twice as long as the one before, up to the longest. Only after a try that went well for a while is the next
-//! pause the first again: a thing that fails as soon as it is used is no better than one that cannot be begun. Never reads a clock.
+//! Promises: each pause is twice as long as the one before, up to the longest. Only an attempt that
+//! worked for a while resets the pause: an operation that fails at first use is no better than one
+//! that cannot begin. Never reads a clock.
 
 use std::time::Duration;
 use types::Monotonic;
 
-/// The pauses of one thing that may fail.
+/// The pauses of one operation that may fail.
 ///
 /// Invariant: `first <= pause <= longest`.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     first: Duration,
     longest: Duration,
-    /// The time after which a try has gone well.
+    /// Time after which an attempt has succeeded.
     steady: Duration,
     pause: Duration,
     tried_at: Option<Monotonic>,
@@ -21,12 +22,13 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Begins with a first try that is due at once.
+    /// Begins with a first attempt that is due at once.
     pub const fn new(first: Duration, longest: Duration, steady: Duration) -> Self {
         Self { first, longest, steady, pause: first, tried_at: None, due_at: Monotonic(0) }
     }
 
-    /// Notes that a try begins; until [`Backoff::ended`] says more, the next one is due after a pause.
+    /// Notes that an attempt begins. Unless [`Backoff::ended`] follows, the next one is due after a
+    /// pause.
     pub fn tried(&mut self, now: Monotonic) {
         if self.tried_at.is_some() {
             self.pause = (self.pause * 2).min(self.longest);
@@ -35,13 +37,13 @@ impl Backoff {
         self.due_at = now.after(self.pause);
     }
 
-    /// Notes that the last try failed. Answers when the next one is due.
+    /// Notes that the last attempt failed. Returns the time of the next.
     pub fn ended(&mut self, now: Monotonic) -> Monotonic {
         self.due_at = now.after(self.pause);
         self.due_at
     }
 
-    /// Notes that the thing worked since the last try and has failed now. Answers when the next try is due.
+    /// Notes a failure after the last attempt had worked. Returns the time of the next.
     pub fn broke(&mut self, now: Monotonic) -> Monotonic {
         if self.tried_at.is_none_or(|at| now.since(at) >= self.steady) {
             (self.pause, self.tried_at) = (self.first, None);
@@ -64,8 +66,8 @@ mod tests {
         Backoff::new(SECOND * 2, SECOND * 60, SECOND * 10)
     }
 
-    /// Tries as soon as one is due, from `from_s` to `to_s`; each lasts for `lasts` and then breaks.
-    /// Returns when tries began, in seconds.
+    /// Tries whenever an attempt is due, from `from_s` to `to_s`; each lasts for `lasts` and then
+    /// breaks. Returns when attempts began, in seconds.
     fn tries(backoff: &mut Backoff, from_s: u64, to_s: u64, lasts: Duration) -> Vec<u64> {
         let mut began = Vec::new();
         let mut running: Option<Monotonic> = None;

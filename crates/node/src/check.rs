@@ -1,10 +1,9 @@
 //! `volume check`: compares the structures of a volume with each other and with the allocation, and all
 //! copies of all its data.
 //!
-//! Promises: without repair nothing is written. With it, copies that are corrupt, or older than
-//! another, are written again from the newest that is intact, and compared once more; of the structures
-//! only wrong counts of quotas are made anew. Works beside clients: a region is locked while it is
-//! compared.
+//! Promises: a check without repair writes nothing. A repair rewrites copies that are corrupt, or
+//! older than another, from the newest intact one, and compares them once more; of the structures,
+//! it only recounts wrong quotas. Clients continue: only the region being compared is locked.
 
 use crate::error::{Done, Error, ErrorKind};
 use crate::events::{Events, Seen};
@@ -20,14 +19,13 @@ use std::time::Duration;
 use types::{BLOCK_BYTES, DiskId, Lba, VolumeId};
 use volume::fs::{Check, FsError};
 
-/// Regions compared in one go, and the rest after.
+/// Regions compared at once, and the rest after.
 const STEP_REGIONS: usize = 8;
 const STEP_REST: Duration = Duration::from_millis(10);
-/// Keys of the structures that are read in one go, and the pause after.
+/// Keys of the structures read at once, and the pause after.
 const STEP_KEYS: usize = 200;
 const KEYS_REST: Duration = Duration::from_millis(1);
-/// How often a region is tried that could not be compared, and the pause between: a disk may just be
-/// leaving.
+/// Attempts to compare a region, and the pause between them: a disk may be about to leave.
 const TRIES: u32 = 5;
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
@@ -39,14 +37,14 @@ struct Found {
     lost: u64,
     repaired: u64,
     unseen: u64,
-    /// Regions of which fewer copies were there than the volume keeps.
+    /// Regions with fewer copies present than the volume keeps.
     few: u64,
-    /// Disks whose copies are corrupt or older, and of how many blocks.
+    /// Disks with corrupt or older copies, and the number of their blocks.
     wrong: BTreeMap<DiskId, u64>,
 }
 
 impl Found {
-    /// `repairable`: the volume that a repair could be made of; `None`: this was one.
+    /// Describes the findings. `repairable`: the volume for a repair; `None`: this was one.
     fn in_words(&self, repairable: Option<&str>) -> String {
         let mut words = Vec::new();
         let mut say = |count: u64, what: &dyn Fn() -> String| {
@@ -95,10 +93,10 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// Begins a check; answers its job.
+    /// Begins a check. Returns its job.
     ///
     /// # Errors
-    /// `NotFound`; `Unavailable` if the volume is not served; `Conflict` if it is being checked.
+    /// `NotFound`; `Unavailable` if the volume is not served; `Conflict` if a check of it runs.
     pub fn begin(&self, volume: VolumeId, repair: bool) -> Done<JobId> {
         let served = self.volumes.served_for(volume)?;
         let space = self.volumes.pool_of(volume).and_then(|pool| self.pools.space_for(pool))?;
@@ -129,7 +127,7 @@ struct Run {
 impl Run {
     async fn run(mut self, served: ServedVolume) {
         let structures = self.check_structures(&served).await;
-        // While somebody holds it, a volume that stopped is not opened another time.
+        // While a task holds it, a stopped volume cannot be opened again.
         drop(served);
         if !self.check_copies().await {
             return;
@@ -149,7 +147,7 @@ impl Run {
         self.parts.jobs.borrow_mut().end_check(self.job, state, message, unix_s);
     }
 
-    /// Why the structures are not gone through to the end, if they are not.
+    /// Returns the reason to stop the check of the structures, if any.
     fn gives_up(&self) -> Option<&'static str> {
         if self.parts.jobs.borrow().is_cancelled(self.job) {
             return Some("cancelled");
@@ -157,8 +155,8 @@ impl Run {
         (!self.parts.volumes.is_served(self.volume)).then_some("the volume is not served any more")
     }
 
-    /// Checks the file layer's structures, and counts quotas anew if they are to be repaired; answers in words, the error says that the
-    /// structures are damaged, or that they were not gone through to the end.
+    /// Checks the file layer's structures, and for a repair recounts quotas. Returns a description;
+    /// the error says that the structures are damaged, or that the check did not reach their end.
     async fn check_structures(&self, served: &ServedVolume) -> Result<String, String> {
         let check = check_structures(served, &self.parts.tasks, || self.gives_up()).await?;
         let report = check.report();
@@ -196,7 +194,7 @@ impl Run {
         Err(format!("{} problems in the structures, the first: {first}{recount}", report.problem_count))
     }
 
-    /// Has the counts of quotas made anew, and waits until they are.
+    /// Recounts quotas, and waits for the end of that.
     async fn recount_quotas(&self, served: &ServedVolume) -> Result<(), String> {
         let failed = |why: String| format!("the space that users have cannot be counted: {why}");
         loop {
@@ -215,7 +213,7 @@ impl Run {
         Ok(())
     }
 
-    /// Compares all copies of everything the volume has; `false`: it was cancelled.
+    /// Compares all copies of all the volume's data; `false`: the job was cancelled.
     async fn check_copies(&mut self) -> bool {
         let regions = self.space.with_volume(self.volume, |coordinator| coordinator.mapped_regions());
         let regions = regions.unwrap_or_default();
@@ -237,7 +235,7 @@ impl Run {
 
     async fn check_region(&mut self, lba: Lba) {
         let Some(seen) = self.compare(lba).await else {
-            // Freed since the check began, or nobody can look.
+            // Freed since the check began, or there is no coordinator.
             let mapped = self.space.with_volume(self.volume, |coordinator| coordinator.is_mapped(lba));
             self.found.unseen += u64::from(mapped.unwrap_or(true));
             return;
@@ -283,13 +281,13 @@ impl Run {
         None
     }
 
-    /// Returns the result of a comparison, once it is there; `None` inside: the volume is gone.
+    /// Returns the result of a comparison, once there is one; `None` inside: the volume is gone.
     fn compared(&self, lba: Lba) -> Option<Option<Seen>> {
         let seen = self.parts.events.take_compared(self.volume, lba);
         seen.map(Some).or_else(|| (!self.parts.volumes.is_served(self.volume)).then_some(None))
     }
 
-    /// Notes how far the check is; `false`: it was cancelled.
+    /// Notes the progress of the check; `false`: the job was cancelled.
     fn goes_on(&self, done_bytes: u64, total_bytes: u64) -> bool {
         let is_cancelled = {
             let mut jobs = self.parts.jobs.borrow_mut();
@@ -304,8 +302,8 @@ impl Run {
     }
 }
 
-/// Goes through the file layer's structures. The error says why that did not go to the end. `gives_up`
-/// says why not: a volume that was deleted or has stopped gets no missing pages.
+/// Reads the file layer's structures to the end. The error has the reason if that failed.
+/// `gives_up` may return one: a volume that was deleted or has stopped gets no missing pages.
 async fn check_structures(
     served: &ServedVolume,
     tasks: &Tasks,

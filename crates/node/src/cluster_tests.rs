@@ -71,13 +71,13 @@ impl Front for Server {
     }
 }
 
-/// A node's state as its heartbeats show it.
+/// A node's state in its heartbeats.
 #[derive(Debug, Clone, Copy, Default)]
 struct Word {
     is_dead: bool,
     lease_until: Monotonic,
     applied: u64,
-    /// Nobody hears the node's words.
+    /// Whether the node's heartbeats are lost.
     is_mute: bool,
 }
 
@@ -90,7 +90,7 @@ struct Heart {
     offer: Cell<Option<Offer>>,
     words: Words,
     retreat: RefCell<Retreat>,
-    /// Whether it tells the others that its data reach most of them.
+    /// Whether the node reports that its data reach most of the others.
     reaches_most: Cell<bool>,
 }
 
@@ -139,13 +139,13 @@ struct Running {
     heart: Rc<Heart>,
     /// Term of the lease.
     term: u64,
-    /// The process gets no lease.
+    /// Whether the process gets no lease.
     is_refused: bool,
     server: Server,
     ends: Rc<RefCell<Ends>>,
-    /// Nobody hears the process any more.
+    /// Whether the process's heartbeats are lost for ever.
     is_dead: bool,
-    /// The life in the last heartbeat.
+    /// Incarnation in the last heartbeat.
     incarnation: Cell<u64>,
 }
 
@@ -154,16 +154,16 @@ struct Rig {
     /// The engine of the state.
     memory: MemoryState,
     driver: Driver,
-    /// Nodes that are to have no volumes.
+    /// Nodes that should have no volumes.
     draining: BTreeSet<NodeId>,
     /// Nodes that were removed: no view names them any more.
     removed: BTreeSet<NodeId>,
     nodes: BTreeMap<NodeId, Running>,
     words: Words,
-    /// Requests from one node to another are lost.
+    /// Pairs of nodes (from, to) whose requests are lost.
     cut: BTreeSet<(NodeId, NodeId)>,
     directory: tempfile::TempDir,
-    /// Where disks are looked for.
+    /// Places to search for disks.
     search: Vec<PathBuf>,
     began: Instant,
     cared_at: Instant,
@@ -237,7 +237,7 @@ impl Rig {
         self.start_as(id, true);
     }
 
-    /// `is_node`: or else a single server, which is to become one.
+    /// `is_node`: or else a single server, which becomes one later.
     fn start_as(&mut self, id: NodeId, is_node: bool) {
         let (server, ends) = (Server::default(), Rc::new(RefCell::new(Ends::default())));
         let (began, offer, words) = (self.began, Cell::default(), self.words.clone());
@@ -266,7 +266,7 @@ impl Rig {
         &self.nodes[&NodeId(node)].node
     }
 
-    /// Tells all living nodes who lives.
+    /// Passes the live nodes to all live nodes.
     fn tell_lives(&self) {
         let life = |id: &NodeId, running: &Running| NodeLife {
             is_up: !running.is_dead,
@@ -302,7 +302,7 @@ impl Rig {
         self.tell_lives();
     }
 
-    /// Asks a volume for data that it has in memory.
+    /// Requests data from a volume that it has in memory.
     fn ask(&mut self, node: u32, volume: VolumeId) -> Rc<RefCell<Option<Result<Reply, NtStatus>>>> {
         let served = self.of(node).volumes.served(volume).expect("it is served");
         let (answer, now) = (Rc::new(RefCell::new(None)), self.now());
@@ -322,7 +322,7 @@ impl Rig {
         }
     }
 
-    /// Carries requests and answers between the nodes; whether there were any.
+    /// Carries requests and answers between the nodes. Returns whether there were any.
     fn carry(&self) -> bool {
         let mut moved = false;
         let mut owners = BTreeMap::new();
@@ -439,7 +439,7 @@ impl Rig {
         self.state.read::<VolumeRecord>(&volume.to_string()).expect("the state").expect("a record").value
     }
 
-    /// The nodes that serve the volume, of those that live.
+    /// Returns the live nodes that serve the volume.
     fn servers(&self, volume: VolumeId) -> Vec<u32> {
         let lives = self.nodes.iter().filter(|(_, running)| !running.is_dead);
         lives.filter(|(_, running)| running.node.volumes.is_served(volume)).map(|(id, _)| id.0).collect()
@@ -458,7 +458,7 @@ fn a_single_server_becomes_a_node_while_it_serves_and_answers_by_leases_from_the
     let before = rig.record(volume);
     assert_eq!((before.owner, before.homes.len()), (None, 0));
 
-    // No lease comes for longer than one lasts.
+    // The lease is over after its duration.
     adopt_records(&rig.state, NodeId(1), "node-1").expect("the state");
     let running = &rig.nodes[&NodeId(1)];
     running.node.join(membership(NodeId(1), &running.heart, &running.ends));
@@ -483,7 +483,7 @@ fn a_single_server_becomes_a_node_while_it_serves_and_answers_by_leases_from_the
     rig.nodes.get_mut(&NodeId(1)).expect("it").is_refused = false;
     rig.until("it answers again", |_| answer.borrow().is_some());
 
-    // Another one joins, and takes over all that it can.
+    // Another node joins, and takes over all that it can.
     rig.start(NodeId(2));
     rig.tell_lives();
     rig.until("the volume is known there", |rig| rig.of(2).volumes.is_elsewhere(volume));
@@ -524,7 +524,8 @@ fn a_volume_lies_on_all_nodes_and_another_one_takes_it_over_when_its_node_dies()
     let jobs = rig.of(2).jobs.borrow().list();
     let told = jobs.iter().find(|job| job.kind == JobKind::Takeover).expect("a job");
     assert!(told.state == JobState::Completed && told.message.contains("served after"), "{told:?}");
-    // The one before is heard again: it finds that it has lost the volume, and does not claim it back.
+    // The former owner comes back: it finds that it has lost the volume, and does not claim it
+    // back.
     rig.revive(1);
     rig.until("it is withdrawn", |rig| rig.servers(volume) == [2]);
     rig.until("all copies are there", |rig| rig.record(volume).stale.is_empty());
@@ -558,7 +559,7 @@ fn a_node_whose_data_reach_nobody_lets_its_volumes_go_although_all_hear_it() {
     });
     let since = rig.now();
     let unreached = |node| (NodeId(node), Unreached { since, address: None, why: "lost".to_owned() });
-    // The others tell of a server that has the volume and does not answer, although it lives.
+    // The others report a live server that has the volume and does not answer.
     let silent = |rig: &Rig| {
         rig.of(2).peers.owner_unreached_for(&rig.record(volume), since.after(Duration::from_secs(5)))
     };
@@ -574,7 +575,7 @@ fn a_node_whose_data_reach_nobody_lets_its_volumes_go_although_all_hear_it() {
     for other in [2, 3].map(NodeId) {
         rig.cut.extend([(NodeId(1), other), (other, NodeId(1))]);
     }
-    // The fault keeps it from the cluster's state, too.
+    // The fault cuts it off from the cluster's state, too.
     let is_commit = |request: &records::Request| matches!(request, records::Request::Commit(_));
     let lose = move |request: &records::Request| if is_commit(request) { Fault::Lost } else { Fault::None };
     rig.memory.set_fault_hook(Some(Box::new(lose)));
@@ -605,7 +606,8 @@ fn a_node_that_drains_hands_its_volumes_over_and_takes_none_until_it_is_resumed(
     };
     let refused = rig.run(1, async move { care.create(new).await }).expect_err("it drains");
     assert!(refused.message.contains("this server drains"), "{}", refused.message);
-    // The node that has it dies: the one that does not drain is next, although it may have more volumes.
+    // The volume's node dies: the one that does not drain is next, although it may have more
+    // volumes.
     let heir = rig.servers(volume)[0];
     let other = 5 - heir;
     rig.kill(heir);
@@ -647,7 +649,7 @@ fn retired_disks_of_a_node_that_was_removed_are_forgotten_once_their_copies_are_
     let lost = lost.into_iter().find(|disk| disk.value.node == Some(NodeId(3))).expect("its disk");
     let id = lost.value.id;
     rig.until("it has left the volume", |rig| !rig.record(volume).in_sync.contains(&id));
-    // As the removal of a server records it.
+    // Recorded like the removal of a server.
     let retired = DiskRecord { state: DiskState::Retired, ..lost.value };
     rig.state.write(&retired, lost.revision).expect("written");
     rig.removed.insert(NodeId(3));
@@ -673,7 +675,7 @@ fn disks_that_come_back_at_servers_that_joined_anew_catch_up_with_the_volume() {
     }
     rig.tell_lives();
     rig.until("the volume has what is left", |rig| rig.record(volume).in_sync.len() == 1);
-    // The server knows those that joined anew before their disks come to them.
+    // The server knows the nodes that joined anew before their disks come to them.
     for (left, node) in [(2, 4), (3, 5)] {
         rig.start(NodeId(node));
         rig.tell_lives();
@@ -703,7 +705,8 @@ fn a_server_that_is_away_for_a_moment_is_in_the_log_with_its_disk_by_their_names
     rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 3);
     rig.kill(3);
     rig.until("its disk has left", |rig| rig.record(volume).in_sync.len() == 2);
-    // The record is there before its owner has heard so, and a disk may leave by its connection before its node is held dead.
+    // The record exists before its owner knows, and a disk may leave by its connection before its
+    // node counts as dead.
     rig.until("that is logged", |_| log.tells(&[&["WARN", "misses writes of a volume"], &disk[..]].concat()));
     rig.until("the node is down", |_| log.tells(&["WARN", "a node is down", "node=\"node-3\""]));
     rig.revive(3);
@@ -718,17 +721,17 @@ fn each_server_that_knows_of_a_volume_which_nobody_serves_tells_of_it() {
     let told = |rig: &Rig, node| rig.of(node).unserved().iter().map(|record| record.id).collect::<Vec<_>>();
     let all = [NodeId(2), NodeId(3)];
     assert!(told(&rig, 2).is_empty() && told(&rig, 3).is_empty(), "it is served");
-    // Nobody takes it over: no node hears that it may answer.
+    // No node takes it over, since none may answer.
     all.iter().for_each(|node| rig.nodes.get(node).expect("it").node.stop());
     rig.kill(1);
     rig.until("both tell", |rig| {
-        // Each sees the death at its own time, and counts from when it was first asked.
+        // Each sees the death at its own time, and counts from the first call.
         let told = [told(rig, 2), told(rig, 3)];
         told.iter().all(|volumes| !volumes.is_empty())
     });
     assert!(rig.servers(volume).is_empty());
     assert_eq!([told(&rig, 2), told(&rig, 3)], [[volume], [volume]]);
-    // Shown with it is the server that the last record names, and none that is no member.
+    // The list shows the server that the last record names, but none that is no member.
     let left = VolumeRecord { owner: Some(NodeId(77)), ..rig.record(volume) };
     assert_eq!(rig.of(2).peers.present_owner(&left), Some(NodeId(1)));
     let unread = VolumeRecord { id: VolumeId::from_bytes([9; 16]), ..left };
@@ -779,7 +782,7 @@ fn a_node_without_a_lease_tells_nothing_of_what_it_has_in_memory() {
         running.is_refused = is_refused;
         running.term += terms;
     };
-    // The lease lapses, and comes back in the same term: nobody has taken the node for dead.
+    // The lease lapses, and comes back in the same term: the node was not declared dead.
     let life = rig.of(1).incarnation();
     refuse(&mut rig, true, 0);
     rig.pass(LEASE);
@@ -789,7 +792,8 @@ fn a_node_without_a_lease_tells_nothing_of_what_it_has_in_memory() {
     refuse(&mut rig, false, 0);
     rig.until("the answer that was held", |_| held.borrow().is_some());
     assert_eq!((rig.of(1).incarnation(), held.take().map(|answer| answer.is_ok())), (life, Some(true)));
-    // In another term it answers by the lease before to its end, and then when it has read the records.
+    // In another term the node answers by the former lease to its end, and then once it has read
+    // the records.
     refuse(&mut rig, false, 1);
     rig.until("another life", |rig| rig.of(1).incarnation() > life);
     let answer = rig.ask(1, volume);
@@ -804,7 +808,8 @@ fn whoever_takes_a_volume_over_serves_when_the_lease_before_is_over() {
     rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 3);
     let until = rig.now().after(Duration::from_secs(3));
     rig.kill(1);
-    // A majority let it answer for longer, and its process may live; nobody hears it say that it has read of the claim.
+    // A majority let it answer for longer, and its process may live; no node hears that it has read
+    // of the claim.
     rig.words
         .borrow_mut()
         .insert(NodeId(1), Word { is_dead: true, is_mute: true, lease_until: until, applied: 0 });
@@ -865,7 +870,7 @@ fn an_opening_that_waits_for_disks_which_another_node_reaches_is_left_to_that() 
     rig.kill(1);
     rig.until("the second claims it", |rig| rig.record(volume).owner == Some(NodeId(2)));
     rig.until("the third serves it", |rig| rig.servers(volume) == [3]);
-    // Both have tried, and nobody is left: the last one stays with it.
+    // Both have tried, and no node is left: the last one keeps it.
     assert_eq!(rig.record(volume).owner, Some(NodeId(3)));
 }
 
@@ -877,7 +882,7 @@ fn an_opening_that_failed_leaves_the_record_of_a_healthy_owner_as_it_is() {
     rig.until("copies are counted by nodes", |rig| rig.record(volume).min_homes == 3);
     rig.until("nothing is proposed", |rig| rig.record(volume).epoch > before.epoch);
     let owned = rig.record(volume);
-    // The second node took the first for dead by a record from before, and cannot open anything.
+    // The second node declared the first dead by an old record, and cannot open anything.
     rig.of(2).pools.supersede(pool, "a disk carries newer records");
     rig.of(2).record_watch.opener.open(before);
     rig.until("it gives up", |rig| rig.of(2).volumes.is_elsewhere(volume));
@@ -939,7 +944,7 @@ fn a_volume_is_made_on_the_servers_that_are_up_or_it_is_said_which_one_is_missin
     let new = NewVolume { name: "most".to_owned(), resiliency: Resiliency::ThreeWay, ..two_way(pool) };
     let refused = rig.run(1, async move { care.create(new).await }).expect_err("three copies");
     assert!(refused.message.contains("node-3"), "{}", refused.message);
-    // When it is back the new volume uses its disks, too.
+    // When the node is back, the new volume uses its disks, too.
     rig.revive(3);
     rig.until("all disks are in sync", |rig| {
         rig.record(made).stale.is_empty() && rig.record(made).in_sync.len() == 4
@@ -963,7 +968,7 @@ fn a_node_that_this_one_cannot_talk_to_costs_a_write_no_time_although_others_hea
     rig.of(1).set_nodes(lives(false));
     let began = Instant::now();
     rig.until("its disk has left", |rig| rig.record(volume).in_sync.len() == 2);
-    // A disk may take 20 seconds here.
+    // A disk's timeout here is 20 seconds.
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     assert_eq!((rig.record(volume).owner, rig.servers(volume)), (Some(NodeId(1)), vec![1]));
     assert!(rig.of(1).disks.gone(pool) == 1 && rig.of(2).disks.gone(pool) == 0);

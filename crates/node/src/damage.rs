@@ -1,7 +1,7 @@
 //! Damage found in the data of disks and volumes.
 //!
-//! Promises: a block that no copy has intact is known until a comparison finds it intact, or it is
-//! given back. Never reads data: it learns from the events of the spaces.
+//! Promises: a block without an intact copy stays known until a comparison finds it intact, or it
+//! is freed. Never reads data: the events of the spaces report damage.
 
 use crate::disk_store::DiskStore;
 use records::{DiskDamage, LostBlocks};
@@ -11,11 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use store::Store;
 use types::{DiskId, Lba, VolumeId};
 
-/// Blocks without an intact copy that are remembered of one volume.
+/// Most blocks without an intact copy that are remembered of one volume.
 pub const LOST_MAX: usize = 4096;
-/// Damaged blocks of one disk and volume that are remembered, to name their files: the first ones.
+/// Most damaged blocks of one disk and volume that are remembered, to name their files: the first
+/// ones.
 const MET_MAX: usize = 256;
-/// Regions of one volume that are compared at once, to see whether its lost blocks are intact again.
+/// Regions of one volume compared at once, to check whether its lost blocks are intact again.
 const LOST_REGIONS: usize = 16;
 
 /// Damage found on a disk.
@@ -23,18 +24,18 @@ const LOST_REGIONS: usize = 16;
 pub struct Damage {
     /// Blocks that could not be read.
     pub medium_errors: u64,
-    /// Blocks, and pages of metadata, that are older than the disk acknowledged.
+    /// Blocks and pages of metadata that are older than the disk's acknowledged writes.
     pub lost_writes: u64,
     /// Blocks that could not be read, or whose checksum failed.
     pub corrupt_blocks: u64,
-    /// Blocks written again from another copy.
+    /// Blocks rewritten from another copy.
     pub repaired_blocks: u64,
 }
 
 impl Damage {
     /// Returns the damage since `known`.
     pub fn since(&self, known: &Self) -> Self {
-        // The last seconds of counts may have been lost in a crash, and not the notice that was taken of them.
+        // A crash may have lost the last seconds of counts, but not the acknowledgement of them.
         Self {
             medium_errors: self.medium_errors.saturating_sub(known.medium_errors),
             lost_writes: self.lost_writes.saturating_sub(known.lost_writes),
@@ -54,21 +55,22 @@ impl Damage {
 /// Blocks of one volume without an intact copy.
 #[derive(Debug, Default)]
 struct Lost {
-    /// Since when there are any, in Unix seconds.
+    /// Time since which there are any, in Unix seconds.
     since_unix_s: u64,
     blocks: BTreeSet<Lba>,
 }
 
 /// Known damage of disks and volumes.
 ///
-/// Invariant: at most [`LOST_MAX`] blocks of a volume and [`MET_MAX`] of a disk and volume are held.
+/// Invariant: at most [`LOST_MAX`] blocks of a volume, and [`MET_MAX`] of a disk and volume, are
+/// remembered.
 #[derive(Default)]
 pub struct DamageBook {
     /// Damage apart from the present store's counts.
     disks: RefCell<BTreeMap<DiskId, Damage>>,
     /// Damage that an administrator has acknowledged.
     acknowledged: RefCell<BTreeMap<DiskId, Damage>>,
-    /// Blocks of which a disk's copy was corrupt or older than it should be, as far as they were met.
+    /// Blocks of which a disk's copy was found corrupt or too old.
     met: RefCell<BTreeMap<(VolumeId, DiskId), BTreeSet<Lba>>>,
     lost: RefCell<BTreeMap<VolumeId, Lost>>,
 }
@@ -93,12 +95,12 @@ impl DamageBook {
         self.acknowledged.borrow_mut().insert(disk, damage);
     }
 
-    /// Takes over the counts of a store that is closed.
+    /// Takes over the counts of a store that closes.
     pub(crate) fn close(&self, disk: DiskId, store: &DiskStore) {
         self.disks.borrow_mut().entry(disk).or_default().add_store(store);
     }
 
-    /// Takes over damage from before this process began.
+    /// Takes over damage found before this process began.
     pub(crate) fn remember(&self, disks: &[DiskDamage], lost: &[LostBlocks]) {
         for known in disks {
             let DiskDamage { disk, medium_errors, lost_writes, corrupt_blocks, repaired_blocks, .. } = *known;
@@ -171,7 +173,8 @@ impl DamageBook {
         }
     }
 
-    /// Forgets the lost blocks of the region that begins at `first`: all have an intact copy, or were given back.
+    /// Forgets the lost blocks of the region that begins at `first`: all have an intact copy, or
+    /// were freed.
     pub(crate) fn forget_lost(&self, volume: VolumeId, first: Lba) {
         if let Some(known) = self.lost.borrow_mut().get_mut(&volume) {
             let end = Lba(first.0.saturating_add(REGION_BLOCKS));
@@ -179,7 +182,8 @@ impl DamageBook {
         }
     }
 
-    /// Lists the first regions of each volume in which blocks were lost: their files may have been written again, or deleted.
+    /// Lists the first blocks of regions with lost blocks: their files may have been rewritten or
+    /// deleted.
     pub(crate) fn lost_regions(&self) -> Vec<(VolumeId, Lba)> {
         let region = |lba: &Lba| Lba(lba.0 / REGION_BLOCKS * REGION_BLOCKS);
         let of = |(id, known): (&VolumeId, &Lost)| {
@@ -189,12 +193,13 @@ impl DamageBook {
         self.lost.borrow().iter().flat_map(of).collect()
     }
 
-    /// Lists blocks of which a disk's copy was found damaged, by volume and disk: at most the first 256 of each.
+    /// Lists damaged blocks of disks' copies, by volume and disk: at most the first 256 of each.
     pub fn met_blocks(&self) -> Vec<((VolumeId, DiskId), BTreeSet<Lba>)> {
         self.met.borrow().iter().map(|(key, blocks)| (*key, blocks.clone())).collect()
     }
 
-    /// Lists the blocks of the volume without an intact copy, as far as they were met (at most 4,096), as (first, count) in order.
+    /// Lists the volume's known blocks without an intact copy (at most 4,096), as (first, count) in
+    /// order.
     pub fn lost_ranges(&self, volume: VolumeId) -> Vec<(Lba, u64)> {
         let lost = self.lost.borrow();
         let known = lost.get(&volume).map(|known| known.blocks.iter()).into_iter().flatten();
@@ -208,7 +213,8 @@ impl DamageBook {
         ranges
     }
 
-    /// Counts the blocks of the volume without an intact copy, as far as they were met; with the first of them, and since when.
+    /// Counts the volume's known blocks without an intact copy. Returns also the first of them, and
+    /// since when there are any.
     pub fn lost_blocks(&self, volume: VolumeId) -> Option<(usize, Lba, u64)> {
         let lost = self.lost.borrow();
         let known = lost.get(&volume)?;
@@ -238,7 +244,7 @@ mod tests {
             let found = Comparison { copies, ..Comparison::default() };
             Event::Compared { lba: Lba(REGION_BLOCKS), found, wrong: Vec::new(), lost: Vec::new() }
         };
-        // Nobody could look.
+        // No copy could be read.
         book.note(volume, &compared(0), 8);
         assert!(book.is_lost(volume, Lba(REGION_BLOCKS)));
         book.note(volume, &compared(2), 9);

@@ -1,9 +1,9 @@
 //! Damage of disks and volumes, kept over restarts in the cluster state.
 //!
-//! The cluster state survives the failure of any disk, and needs no space on the disks. The records are
-//! for people: a crash may lose the last seconds of them. Promises: they are written at most every
-//! [`EVERY`], only if something changed, and never on the data plane's thread; while they cannot be
-//! written, everything else continues.
+//! The cluster state survives the failure of any disk, and needs no space on the disks. The records
+//! are for administrators: a crash may lose their last seconds. Promises: records are written at
+//! most every [`EVERY`], only after a change, and never on the data plane's thread. While they
+//! cannot be written, all other work continues.
 
 use crate::damage::{Damage, DamageBook};
 use crate::disks::Disks;
@@ -21,13 +21,14 @@ use std::rc::Rc;
 use std::time::Duration;
 use types::{DiskId, Monotonic, VolumeId};
 
-/// Pause between two writes: a disk that fails block by block does not make the state's file grow, nor its disk busy.
+/// Pause between two writes, so that a disk that fails block by block neither makes the state's
+/// file grow nor keeps its disk busy.
 const EVERY: Duration = Duration::from_secs(10);
 
 type DiskDamages = BTreeMap<DiskId, DiskDamage>;
 type LostOfVolumes = BTreeMap<VolumeId, LostBlocks>;
 
-/// The parts that know of damage, and of the names that go with it.
+/// The parts that know about damage, and about the names that go with it.
 #[derive(Clone)]
 pub struct DamageSources {
     pub(crate) damage: Rc<DamageBook>,
@@ -38,7 +39,7 @@ pub struct DamageSources {
 }
 
 impl DamageSources {
-    /// Tells volume and range in which a fault of the disk was met last since this process began.
+    /// Describes volume and range of the disk's last fault since this process began.
     fn last_fault(&self, disk: DiskId) -> Option<String> {
         let (volume, chunk) = self.events.last_fault(disk)?;
         self.volumes.place_in_words(volume, chunk, |pool| self.pools.slab_bytes(pool))
@@ -57,9 +58,10 @@ impl DamageSources {
     }
 }
 
-/// Damage that is recorded in the cluster state.
+/// Damage recorded in the cluster state.
 ///
-/// Invariant: the last write that succeeded wrote `disks` and `lost`; at most one write is under way.
+/// Invariant: the last write that succeeded wrote `disks` and `lost`; at most one write is in
+/// progress.
 #[derive(Debug, Default)]
 struct Kept {
     disks: DiskDamages,
@@ -95,12 +97,13 @@ impl DamageKeeper {
         kept.lost.extend(lost.into_iter().map(|lost| (lost.volume, lost)));
     }
 
-    /// Tells volume and range in which a fault of the disk was met last.
+    /// Describes volume and range of the disk's last fault.
     pub fn last_fault(&self, disk: DiskId) -> Option<String> {
         self.sources.last_fault(disk).or_else(|| self.earlier.borrow().get(&disk).cloned())
     }
 
-    /// Notes that an administrator knows the disk's damage so far: health reports only later damage.
+    /// Acknowledges the disk's damage so far for an administrator: health reports only later
+    /// damage.
     ///
     /// # Errors
     /// `NotFound`.
@@ -117,7 +120,7 @@ impl DamageKeeper {
         Ok(())
     }
 
-    /// Writes down all changes, if it is time.
+    /// Records all changes, if a write is due.
     pub(crate) fn write_if_due(&self) {
         {
             let now = self.tasks.now();
@@ -133,7 +136,7 @@ impl DamageKeeper {
         }
     }
 
-    /// Writes down all changes.
+    /// Records all changes.
     pub(crate) async fn write(&self) {
         let Some((disks, lost, transaction)) = self.changes() else { return };
         self.kept.borrow_mut().writing = true;

@@ -1,4 +1,4 @@
-//! The files of a volume that lost data, as a command lists them.
+//! Search for the files of a volume that lost data, for a command that lists them.
 //!
 //! Promises: the search runs between other work, a thousand keys at a time. Never reads data.
 
@@ -12,31 +12,31 @@ use std::time::Duration;
 use types::{BLOCK_BYTES, Lba, VolumeId};
 use volume::fs::{FsError, OwnedBlocks, OwnerSearch};
 
-/// Keys that are read in one go, and the pause after.
+/// Keys read at once, and the pause after.
 const STEP_KEYS: usize = 1000;
 const STEP_REST: Duration = Duration::from_millis(1);
-/// Ranges listed at most.
+/// Most ranges in a list.
 const RANGES_MAX: usize = 10_000;
 
-/// Bytes of a volume that have no intact copy, as far as they were met by reads, scrubs and checks.
+/// Bytes of a volume without an intact copy, as found so far by reads, scrubs and checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VolumeDamage {
-    /// The files, by path.
+    /// Files, by path.
     pub files: Vec<DamagedFile>,
-    /// Damaged bytes that no file has: of structures, or of files that are gone.
+    /// Damaged bytes outside of files: of structures, or of deleted files.
     pub other_bytes: u64,
-    /// Damaged pages of the volume's tree: files named in them are not found.
+    /// Damaged pages of the volume's tree: files named in them are missing from the list.
     pub unreadable_pages: u64,
-    /// There is more than is listed.
+    /// Whether the list is incomplete.
     pub truncated: bool,
 }
 
-/// A file of which some bytes cannot be read.
+/// A file with unreadable bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DamagedFile {
     /// Path from the volume's root, `\` between names; a named stream behind a colon.
     pub path: String,
-    /// Ranges of the file or stream that cannot be read, by rising offset.
+    /// Unreadable ranges of the file or stream, by rising offset.
     pub ranges: Vec<DamagedRange>,
 }
 
@@ -49,7 +49,7 @@ pub struct DamagedRange {
     pub length_bytes: u64,
 }
 
-/// Looks for files that lost data.
+/// Searches for files that lost data.
 #[derive(Clone)]
 pub struct DamageSearch {
     pub(crate) tasks: Rc<Tasks>,

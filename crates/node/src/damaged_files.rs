@@ -1,8 +1,9 @@
-//! The names of files that have damaged blocks, for health.
+//! Names of files with damaged blocks, for health.
 //!
-//! Only a walk through the volume's whole tree finds the file that has a block. So the files are looked for in the background, for one
-//! disk or volume at a time, a few keys between long rests, anew only if further blocks were damaged, and health tells the last
-//! findings. Promises: the search takes at most a few hundredths of the thread's time; nobody waits for it.
+//! Only a walk through the volume's whole tree finds the file that has a block. So a search runs in
+//! the background, for one disk or volume at a time, a few keys between long rests, and again only
+//! if further blocks were damaged. Health reports its last findings. Promises: the search takes at
+//! most a few hundredths of the thread's time, and nothing waits for it.
 
 use crate::damage::DamageBook;
 use crate::tasks::Tasks;
@@ -14,30 +15,30 @@ use std::time::Duration;
 use types::{DiskId, Lba, Monotonic, VolumeId};
 use volume::fs::{FsError, OwnedBlocks, OwnerSearch};
 
-/// Keys read in one go, which takes a tenth of a millisecond, and the pause after.
+/// Keys read at once, within a tenth of a millisecond, and the pause after.
 const STEP_KEYS: usize = 128;
 const STEP_REST: Duration = Duration::from_millis(5);
-/// Pause between two searches: this, and ten times the time that the last one took.
+/// Pause between two searches, to which ten times the duration of the last one is added.
 const PAUSE: Duration = Duration::from_secs(5);
 const PAUSE_TIMES: u32 = 10;
-/// Paths that health tells.
+/// Paths that health reports.
 const SHOWN: usize = 3;
-/// Blocks that one search looks for.
+/// Blocks in one search.
 const BLOCKS_MAX: usize = 256;
 
-/// A volume, and the disk with the damaged copy; none: all copies are damaged.
+/// A volume, and the disk with the damaged copy; `None`: all copies are damaged.
 type Whose = (VolumeId, Option<DiskId>);
 
 /// Findings of a search.
 #[derive(Debug)]
 struct Found {
-    /// The blocks that the search looked for.
+    /// Blocks that the search covered.
     blocks: BTreeSet<Lba>,
     /// A few paths, in order.
     shown: Vec<String>,
     /// The number of all files.
     files: usize,
-    /// Damaged pages of the tree: files named in them are not found.
+    /// Damaged pages of the tree: files named in them are missing from the findings.
     pages_unreadable: u64,
 }
 
@@ -51,7 +52,7 @@ pub struct DamagedFiles {
     found: RefCell<BTreeMap<Whose, Found>>,
     searching: Cell<bool>,
     next_at: Cell<Monotonic>,
-    /// The server drains: the search ends.
+    /// Whether the search ends because the server drains.
     stopped: Cell<bool>,
 }
 
@@ -73,7 +74,7 @@ impl DamagedFiles {
         self.stopped.set(true);
     }
 
-    /// Begins the next search, if one is wanted and it is time.
+    /// Begins the next search, if there are blocks to search for and the pause is over.
     pub(crate) fn search_if_due(self: &Rc<Self>) {
         if self.searching.get() || self.tasks.now() < self.next_at.get() {
             return;
@@ -101,7 +102,7 @@ impl DamagedFiles {
         }
     }
 
-    /// Lists blocks whose files are wanted, of volumes that are served.
+    /// Lists blocks to search for, of served volumes.
     fn damaged_blocks(&self) -> BTreeMap<Whose, BTreeSet<Lba>> {
         let of_disks = self.damage.met_blocks().into_iter();
         let of_disks = of_disks.map(|((volume, disk), blocks)| ((volume, Some(disk)), blocks));
@@ -119,7 +120,8 @@ impl DamagedFiles {
     async fn find(&self, volume: VolumeId, blocks: BTreeSet<Lba>) -> Option<Found> {
         let mut search = OwnerSearch::new(blocks.iter().copied());
         loop {
-            // Asked for anew each time, so that nothing of the volume is held while the search rests.
+            // Requested anew each time, so that the search holds nothing of the volume while it
+            // rests.
             let served = self.volumes.served(volume)?;
             let step = served.with_mut(|service| search.step(service.file_system_mut(), STEP_KEYS));
             drop(served);
@@ -137,7 +139,8 @@ impl DamagedFiles {
         Some(Found { blocks, shown: paths, files, pages_unreadable })
     }
 
-    /// Names the files of which a disk's copy (`None`: all copies) of some blocks of a volume is or was damaged, in words.
+    /// Describes the files with damage in a disk's copy (`None`: in all copies) of some blocks of a
+    /// volume, past damage included.
     pub fn in_words(&self, volume: VolumeId, disk: Option<DiskId>) -> String {
         match self.found.borrow().get(&(volume, disk)) {
             Some(found) => {
@@ -148,7 +151,8 @@ impl DamagedFiles {
         }
     }
 
-    /// Names the files that a disk damaged, over all volumes. `None`: no damaged block of it is known.
+    /// Describes the files that a disk damaged, over all volumes. `None`: no damaged block of it is
+    /// known.
     pub fn of_disk_in_words(&self, disk: DiskId) -> Option<String> {
         let met = self.damage.met_blocks().into_iter().filter(|((_, of), _)| *of == disk);
         let volumes: BTreeSet<VolumeId> = met.map(|((volume, _), _)| volume).collect();
@@ -189,7 +193,8 @@ impl Found {
     }
 }
 
-/// The path of a file from the volume's root, with a named stream behind a colon. `None` if no file has the blocks.
+/// Returns the path of a file from the volume's root, with a named stream behind a colon. `None` if
+/// no file has the blocks.
 pub(crate) fn path_of(owned: &OwnedBlocks) -> Option<String> {
     let mut path = String::from_utf16_lossy(owned.path.as_ref()?);
     if !owned.stream.is_empty() {

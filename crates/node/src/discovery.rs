@@ -1,7 +1,8 @@
 //! Finds labelled disks among paths.
 //!
-//! Promises: looks only; a path that cannot be read is skipped, and reported if it was named. Runs on helper threads, since
-//! devices may take their time. Never opens a disk for writing except to see that nobody else has it.
+//! Promises: reads only. A path that cannot be read is skipped, and reported if it was named. Runs
+//! on helper threads, since devices may be slow. Never opens a disk for writing, except to check
+//! that no other process has it.
 
 use disk::{FileDiskOptions, StandaloneDisk, partition};
 use records::image::PoolImage;
@@ -14,16 +15,17 @@ use types::DiskId;
 
 /// Smaller files are no disks.
 const DISK_BYTES_MIN: u64 = 2 << 20;
-/// Entries of one directory that are looked at.
+/// Entries of one directory that are checked.
 const ENTRIES_MAX: usize = 4096;
-/// A device that does not answer within it is left alone.
+/// Timeout of a device, after which it is skipped.
 const TIME_BOUND: Duration = Duration::from_secs(5);
 
-/// Finds a disk among `search`, and beside `recorded` if that is a file: of several copies the one that was written last. `opened` is one of them, of
-/// which more is known than that it lies there.
+/// Finds a disk among `search`, and beside `recorded` if that is a file: of several copies, the one
+/// written last. `opened` is one of them, already examined further.
 ///
 /// # Errors
-/// If the copies do not say which was written last: their places, dates and versions, in words.
+/// A description of their places, dates and versions, if the copies do not show which was written
+/// last.
 pub fn find(
     id: DiskId,
     recorded: &Path,
@@ -58,8 +60,8 @@ fn identity(path: &Path) -> Option<(DiskId, types::PoolId)> {
     store::identify(disk).ok().map(|label| (label.disk, label.pool))
 }
 
-/// Files and block devices at these paths, and in those of them that are directories; each once, and a device that has partitions
-/// among them not at all: a disk of ours on it is one of them.
+/// Returns files and block devices at these paths, and in those of them that are directories, each
+/// once. A device with partitions among them is left out: a disk of ours on it is one of these.
 fn candidates(places: &[PathBuf]) -> Vec<PathBuf> {
     let mut found: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
     for place in places {
@@ -81,24 +83,25 @@ fn candidates(places: &[PathBuf]) -> Vec<PathBuf> {
     found.into_iter().filter(|(real, _)| !devices.contains(real)).map(|(_, path)| path).collect()
 }
 
-/// The disks that were found: each path with one, so a disk and its copies are all there.
+/// The disks found. Each path has one, so a disk and its copies are all listed.
 #[derive(Debug, Default)]
 pub struct Discovery {
     /// Disks with a label that this program can read.
     pub disks: Vec<FoundDisk>,
-    /// Paths that were named or carry a label, and why they are no disks of ours.
+    /// Paths that were named or carry a label, with the reasons why they are no disks of ours.
     pub skipped: Vec<String>,
 }
 
 impl Discovery {
-    /// Tells of the skipped paths behind another message.
+    /// Describes the skipped paths, for the end of another message.
     pub fn why_skipped(&self) -> String {
         self.skipped.iter().map(|why| format!("; skipped {why}")).collect()
     }
 }
 
-/// Looks at the disks that are named, and at all labelled ones in the places to search. `admit` returns the path by which to use a disk that the
-/// search finds, or says why none may be there. Named ones must have been admitted.
+/// Examines the named disks, and all labelled ones in the places to search. `admit` returns the
+/// path by which to use a disk that the search finds, or the reason why it may not be used. Named
+/// ones must have been admitted.
 pub fn discover(
     named: &[PathBuf],
     search: &[PathBuf],
@@ -129,7 +132,7 @@ pub fn discover(
     found
 }
 
-/// Looks at one disk; `None`: it is none of ours, or another process has it.
+/// Examines one disk; `None`: it is none of ours, or another process has it.
 pub(crate) fn look(path: &Path) -> Option<FoundDisk> {
     identity(path)?;
     examine(path).ok()
@@ -137,7 +140,7 @@ pub(crate) fn look(path: &Path) -> Option<FoundDisk> {
 
 fn examine(path: &Path) -> Result<FoundDisk, String> {
     let shown = path.to_str().ok_or_else(|| format!("the path {} is not UTF-8", path.display()))?;
-    // Locked while it is looked at: a disk that another process uses is not taken.
+    // Locked meanwhile, so that a disk in use by another process is not taken.
     let options = FileDiskOptions { time_bound: TIME_BOUND, ..FileDiskOptions::default() };
     let disk = StandaloneDisk::open(shown, options).map_err(|error| error.to_string())?;
     let found = store::inspect(disk).map_err(|error| format!("{shown} cannot be read: {error}"))?;

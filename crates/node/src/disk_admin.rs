@@ -1,7 +1,8 @@
-//! Looks after the disks of pools: their records, and how disks come and leave.
+//! Administration of the pools' disks: their records, additions and removals.
 //!
-//! Promises: a disk's record goes only when every volume of its pool is served and none depends on the disk; its label is erased
-//! only after that is durable, on the other disks too. Never moves data: coordinators do.
+//! Promises: a disk's record is deleted only when every volume of its pool is served and none
+//! depends on the disk. Its label is erased only after the deletion is durable, on the other disks
+//! too. Never moves data: coordinators do.
 
 use crate::disk_slot::DiskSlot;
 use crate::disks::Disks;
@@ -23,16 +24,16 @@ use std::rc::Rc;
 use std::time::Duration;
 use types::{DiskId, PoolId};
 
-/// How often a record is written over one that was changed meanwhile.
+/// Attempts to update a record that others change at the same time.
 const WRITES_MAX: usize = 10;
-/// How long the kernel may need to let go of a disk that was removed.
+/// Timeout for the kernel to release a removed disk.
 const RELEASE_MAX: Duration = Duration::from_secs(5);
-/// How long the other disks may take to carry the records without a removed one.
+/// Timeout for the other disks to carry the records without a removed one.
 const KEPT_MAX: Duration = Duration::from_secs(60);
-/// How long volumes may take to know an added disk before its addition is answered.
+/// Timeout for volumes to learn of an added disk before its addition is answered.
 const ADD_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Looks after disks.
+/// Administers disks.
 #[derive(Clone)]
 pub struct DiskAdmin {
     pub(crate) tasks: Rc<Tasks>,
@@ -46,7 +47,7 @@ pub struct DiskAdmin {
 }
 
 impl DiskAdmin {
-    /// Writes down which disks are there, and where.
+    /// Records the presence and the paths of disks.
     pub(crate) fn record_states(&self) {
         let (now, unix_s) = (self.tasks.now(), self.tasks.unix_seconds());
         let mut changed = Vec::new();
@@ -77,12 +78,12 @@ impl DiskAdmin {
         }
     }
 
-    /// Replaces a disk's record; one that is gone stays gone.
+    /// Replaces a disk's record. A deleted record stays deleted.
     async fn write(&self, record: DiskRecord) -> Done<()> {
         self.state.change(move |state| write_over(state, &record)).await
     }
 
-    /// Lets retired disks leave their pools that no volume depends on any more.
+    /// Removes retired disks, on which no volume depends any more, from their pools.
     pub(crate) fn end_retirements(&self) {
         let now = self.tasks.now();
         let mut free = Vec::new();
@@ -110,14 +111,15 @@ impl DiskAdmin {
         }
     }
 
-    /// No volume of the pool depends on the disk; one that is not served may.
+    /// Whether no volume of the pool depends on the disk. A volume that is not served may.
     fn is_free(&self, disk: DiskId, pool: PoolId) -> bool {
         self.volumes.are_served_of(pool)
             && !self.peers.is_needed(disk)
             && self.pools.space(pool).is_some_and(|space| space.is_free(disk))
     }
 
-    /// Forgets disks of nodes that have left for good, once nothing depends on them. One node does, since all of them could.
+    /// Forgets disks of nodes that have left for good, once no data depend on them. Only one node
+    /// does so, since all of them could.
     pub(crate) fn end_orphans(&self) {
         if !self.peers.is_first() {
             return;
@@ -132,7 +134,8 @@ impl DiskAdmin {
             self.tasks.spawn(async move {
                 match care.state.change(move |state| forget_unnamed(state, disk)).await {
                     Ok(()) => tracing::info!(%disk, "a disk of a server that has left is forgotten"),
-                    // Somebody names it after all, or the state does not answer: the next check tries again.
+                    // A record names the disk after all, or the state does not answer: the next
+                    // check tries again.
                     Err(error) => tracing::debug!(%disk, %error, "a disk cannot be forgotten yet"),
                 }
             });
@@ -169,7 +172,8 @@ impl DiskAdmin {
         Ok(())
     }
 
-    /// Makes a disk that left its pool free for other uses; or says why its label is still there.
+    /// Frees a disk that left its pool for other uses, or returns the reason why it keeps its
+    /// label.
     pub(crate) async fn erase(&self, id: DiskId, path: String) -> Result<(), String> {
         let shown = path.clone();
         let erased = self.tasks.blocking(move || erase_disk(id, &path)).await;
@@ -179,7 +183,8 @@ impl DiskAdmin {
         })
     }
 
-    /// Labels disks that hold nothing, all with slabs of one size; returns their records, and what was made for them.
+    /// Labels empty disks, all with slabs of one size. Returns their records, and the files and
+    /// tables made for them.
     pub(crate) async fn format(
         &self,
         pool: PoolId,
@@ -196,8 +201,9 @@ impl DiskAdmin {
         Ok((records, made))
     }
 
-    /// Stores the records of formatted disks. If they certainly were not stored, what was made for the disks is taken back; if nobody knows,
-    /// it stays, since the next start may find the records.
+    /// Stores the records of formatted disks. If they certainly were not stored, removes the files
+    /// and tables made for the disks. If that is unknown, keeps them, since the next start may find
+    /// the records.
     pub(crate) async fn store_new(
         &self,
         made: Made,
@@ -212,7 +218,7 @@ impl DiskAdmin {
         stored.map(drop)
     }
 
-    /// Takes formatted and recorded disks, and waits until each was tried.
+    /// Adds formatted and recorded disks, and waits until each was tried.
     pub(crate) async fn open(&self, records: Vec<DiskRecord>) {
         for record in records {
             self.disks.add(record, self.tasks.now(), self.tasks.unix_seconds());
@@ -220,10 +226,10 @@ impl DiskAdmin {
         until(|| self.disks.were_all_tried().then_some(())).await;
     }
 
-    /// Adds a disk to the pool: one that holds nothing, or one of this pool whose server has left without it.
+    /// Adds a disk to the pool: an empty one, or one of this pool whose server has left without it.
     ///
     /// # Errors
-    /// Why it was not added; see [`ErrorKind`].
+    /// The reason why it was not added; see [`ErrorKind`].
     pub async fn add(&self, pool: PoolId, disk: NewDisk) -> Done<DiskId> {
         let Self { state, disks, tasks, peers, .. } = self;
         let parts = Parts { state, disks, tasks, peers };
@@ -244,7 +250,8 @@ impl DiskAdmin {
         Ok(id)
     }
 
-    /// Refuses a disk of which the pool's disks could not carry the record: without all of these an import would lose volumes.
+    /// Refuses a disk whose record has no space on the pool's disks: without all records an import
+    /// would lose volumes.
     async fn check_room_for_record(&self, pool: PoolId, path: &Path) -> Done<()> {
         let path = path.display().to_string();
         let has_room = self.state.change(move |state| {
@@ -260,8 +267,8 @@ impl DiskAdmin {
         }
     }
 
-    /// Waits until all served volumes of the pool may use a disk, so that a rebalance that follows at once finds them. Volumes that
-    /// are busy come to it later.
+    /// Waits until all served volumes of the pool may use a disk, so that a rebalance that follows
+    /// at once finds them. Busy volumes learn of it later.
     async fn until_known(&self, disk: DiskId, pool: PoolId, space: &PoolSpace) {
         let patience = self.tasks.now().after(ADD_PATIENCE);
         let is_known = || {
@@ -273,7 +280,8 @@ impl DiskAdmin {
         self.tasks.until_late(patience, is_known).await;
     }
 
-    /// Has the disk's slabs moved to others; answers with the job, which ends when the disk has left the pool.
+    /// Moves the disk's slabs to others. Returns the job, which ends when the disk has left the
+    /// pool.
     ///
     /// # Errors
     /// `NotFound`; `Conflict` or `NoSpace` if the other disks cannot hold its contents.
@@ -295,8 +303,8 @@ impl DiskAdmin {
         Ok(self.jobs.jobs.borrow_mut().begin_retirement(disk, path, since_unix_s))
     }
 
-    /// Gives up a disk whose server has left without it: its copies are made anew on others, as when a dead
-    /// server is removed.
+    /// Gives up a disk whose server has left without it: its copies are rebuilt on others, as when
+    /// a dead server is removed.
     async fn give_up(&self, record: DiskRecord) -> Done<JobId> {
         let (disk, path, since_unix_s) = (record.id, record.path.clone(), record.since_unix_s);
         self.write(record).await?;
@@ -308,7 +316,7 @@ impl DiskAdmin {
         Ok(job)
     }
 
-    /// Lets the disk be given slabs again.
+    /// Lets volumes have slabs of the disk again.
     ///
     /// # Errors
     /// `NotFound`; `Conflict` if it is not being retired.
@@ -332,7 +340,8 @@ impl DiskAdmin {
         Ok(())
     }
 
-    /// Adds `new` to the disk's pool, and moves the disk's slabs to others; answers with the new disk and the job.
+    /// Adds `new` to the disk's pool, and moves the disk's slabs to others. Returns the new disk
+    /// and the job.
     ///
     /// # Errors
     /// As [`DiskAdmin::add`] and [`DiskAdmin::retire`].
@@ -392,7 +401,8 @@ impl DiskAdmin {
             ));
         }
         if slots.get(&disk).and_then(DiskSlot::store).is_none() {
-            // A lost disk holds nothing any more: what was on it is made anew as far as there is room, whether it is retired or not.
+            // A lost disk holds no data any more: its copies are rebuilt as far as there is space,
+            // whether it is retired or not.
             return Ok(());
         }
         self.pools.refresh(pool);
@@ -401,7 +411,7 @@ impl DiskAdmin {
     }
 }
 
-/// Names the reason why a disk cannot leave if the others lack this space.
+/// Makes the reason why a disk cannot leave if the others lack this space.
 fn refuse_shortage(shortage: pool::Shortage) -> Result<(), String> {
     let pool::Shortage { copies, slabs } = shortage;
     let ways_out = "add a disk first, or `cenote disk replace`";
@@ -434,8 +444,8 @@ fn write_over(state: &records::State, record: &DiskRecord) -> Result<(), StateEr
     Err(StateError::Conflict)
 }
 
-/// Takes a disk's record out of the state. Reads the state anew: no record of a volume may name a disk
-/// that is gone.
+/// Deletes a disk's record. Reads the state anew, since no record of a volume may name a deleted
+/// disk.
 fn forget_unnamed(state: &records::State, disk: DiskId) -> Result<(), StateError> {
     let names = |volume: &VolumeRecord| {
         volume.in_sync.contains(&disk) || volume.stale.iter().any(|stale| stale.disk == disk)

@@ -1,8 +1,9 @@
-//! Checks, at intervals, that the files of disks are still at their paths and as long as they were, and
-//! has their file systems reserve space for writes that must not be refused ([`crate::host_files`]).
+//! Checks, at intervals, that the files of disks are still at their paths and have their length,
+//! and makes their file systems reserve space for writes that must not be refused
+//! ([`crate::host_files`]).
 //!
-//! Promises: checks on a helper thread, one check at a time: a file system that hangs delays nobody
-//! else. Never changes a disk's contents.
+//! Promises: checks on a helper thread, one check at a time: a file system that hangs delays no
+//! other work. Never changes a disk's contents.
 
 use crate::disk_slot::DiskSlot;
 use crate::disks::Disks;
@@ -14,10 +15,10 @@ use std::rc::Rc;
 use std::time::Duration;
 use types::{DiskId, Monotonic};
 
-/// Pause between two looks.
+/// Pause between two checks.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Looks after the files.
+/// Checks the files.
 #[derive(Clone)]
 pub(crate) struct DiskFiles {
     pub tasks: Rc<Tasks>,
@@ -27,7 +28,7 @@ pub(crate) struct DiskFiles {
 }
 
 impl DiskFiles {
-    /// Begins a look if it is time.
+    /// Begins a check if it is due.
     pub(crate) fn look_if_due(&self) {
         let now = self.tasks.now();
         if self.is_looking.get() || now < self.next_at.get() {
@@ -53,8 +54,8 @@ impl DiskFiles {
             present.filter_map(of).collect()
         };
         let look = move || -> Vec<(DiskId, FileState, Kept)> {
-            // A file that the kernel cannot judge now is judged another time; a closed one is the closer's to
-            // look after.
+            // A file that the kernel cannot judge now is checked another time; the task that
+            // closed a file handles it.
             let found = watches.into_iter();
             let looked = found.filter_map(|(disk, watch, wanted)| {
                 Some((disk, watch.look().ok()??, wanted.reserve(&watch)))

@@ -14,12 +14,15 @@ use std::time::Duration;
 use types::size::show_size;
 use types::{Issue, Monotonic, Severity};
 
-/// Unreadable or corrupt blocks from which a disk should be replaced. It remaps a sector when it is written
-/// again, and a few in its life are usual; disks with more fail many times as often within weeks.
+/// Unreadable or corrupt blocks from which on a disk should be replaced. A disk remaps a bad sector
+/// when it is rewritten, and a few in its life are usual; disks with more fail many times as often
+/// within weeks.
 const REPLACE_AT_BLOCKS: u64 = 10;
-/// An opening that takes longer is reported: reading a disk's records and its journal takes a second or two.
+/// Duration from which on an opening is reported: reading a disk's records and its journal takes a
+/// second or two.
 pub const LONG_OPENING: Duration = Duration::from_secs(10);
-/// Lost writes that are a reason to replace a disk. The first may be a cable, a controller or a power supply.
+/// Lost writes from which on a disk should be replaced. The cause of the first may be a cable, a
+/// controller or a power supply.
 const REPLACE_AT_LOST_WRITES: u64 = 2;
 
 /// Reports a disk's unacknowledged faults. In words: the place of the `last` one, and damaged `files`.
@@ -94,7 +97,7 @@ pub fn disk_faults(
         .collect()
 }
 
-/// Reports that somebody changed the disk's file under the server.
+/// Reports that the disk's file was changed under the server.
 pub fn changed_file(slot: &DiskSlot) -> Option<Issue> {
     let DiskSlot { record, file: (state, since_unix_s), .. } = slot;
     let path = &record.path;
@@ -192,7 +195,7 @@ pub fn slow_disk(slot: &DiskSlot, slow: &Slow) -> Issue {
     }
 }
 
-/// Reports that the disk is being emptied; `in_the_way`: the reason if that does not go on.
+/// Reports that the disk is being emptied; `in_the_way`: the obstacle, if there is one.
 pub fn retiring_disk(slot: &DiskSlot, in_the_way: Option<String>) -> Issue {
     let wait = "Wait: `cenote job list` shows how far it is.";
     let action =
@@ -245,7 +248,7 @@ pub fn older_image(slot: &DiskSlot, behind: &[Beyond]) -> Option<Issue> {
     Some(promises(slot, behind)?.older_image(&records.unwrap_or_default()))
 }
 
-/// Reports that an older image of the disk was put back, and it is not yet up to date again.
+/// Reports that an older image of the disk was restored, and is not yet up to date again.
 pub fn went_back(slot: &DiskSlot, events: &Events, volumes: &Volumes) -> Option<Issue> {
     let since = events.gone_back(slot.record.id);
     let since_unix_s = *since.values().min()?;
@@ -280,7 +283,7 @@ fn promises<'a>(slot: &'a DiskSlot, found: &'a [Beyond]) -> Option<WrongPromises
 pub const IMPORT_ANEW: &str = "Stop the server, move state.redb in its data directory away, start it, and import the pool \
      (`cenote pool import`). Retire and replace none of the pool's disks.";
 
-/// Reports why a disk is not there: it cannot be used, or its first opening takes long.
+/// Reports the reason for a disk's absence: it cannot be used, or its first opening takes long.
 pub fn absent_disk(slot: &DiskSlot, now: Monotonic) -> Option<Issue> {
     match slot.first_opening(now) {
         Some(lasts) => opening_disk(slot, lasts),
@@ -288,7 +291,7 @@ pub fn absent_disk(slot: &DiskSlot, now: Monotonic) -> Option<Issue> {
     }
 }
 
-/// Reports that the first opening of a disk takes long; `lasts`: so far.
+/// Reports that the first opening of a disk takes long; `lasts`: its duration so far.
 fn opening_disk(slot: &DiskSlot, lasts: Duration) -> Option<Issue> {
     (lasts >= LONG_OPENING).then(|| Issue {
         severity: Severity::Warning,
@@ -303,7 +306,7 @@ fn opening_disk(slot: &DiskSlot, lasts: Duration) -> Option<Issue> {
     })
 }
 
-/// Reports why a disk cannot be used.
+/// Reports the reason why a disk cannot be used.
 fn lost_disk(slot: &DiskSlot) -> Issue {
     Issue {
         severity: Severity::Unhealthy,
@@ -341,7 +344,7 @@ fn lost_disk(slot: &DiskSlot) -> Issue {
     }
 }
 
-/// Reports why the state of a disk cannot be written down.
+/// Reports the reason why the state of a disk cannot be recorded.
 pub fn unrecorded_disk(slot: &DiskSlot, why: &str, since_unix_s: u64) -> Issue {
     Issue {
         severity: Severity::Warning,

@@ -25,7 +25,7 @@ use store::{OpenError, Store, StoreOpening, StoreOptions};
 use sys::driver::Driver;
 use types::{Epoch, VolumeId};
 
-/// Puts an opened file on the loop, within a time bound for each operation. Test builds put faults between.
+/// Puts an opened file on the loop, with a timeout for each operation. Test builds add faults.
 pub type OnLoop = fn(&Driver, OpenedFile, Duration) -> std::io::Result<Box<dyn Disk>>;
 
 /// Puts an opened file on the loop as it is.
@@ -33,7 +33,7 @@ pub type OnLoop = fn(&Driver, OpenedFile, Duration) -> std::io::Result<Box<dyn D
 /// # Errors
 /// None.
 pub fn on_loop(driver: &Driver, opened: OpenedFile, _: Duration) -> std::io::Result<Box<dyn Disk>> {
-    // The file knows its time bound already.
+    // The file has its timeout already.
     Ok(Box::new(disk::FileDisk::new(driver, opened)))
 }
 
@@ -65,7 +65,7 @@ impl From<OpenError> for Refusal {
     }
 }
 
-/// A store that was opened, and the state of the partition table around it.
+/// An opened store, and the state of the partition table around it.
 type Opened = (Store<MeteredDisk>, TableState);
 
 /// Opens disks.
@@ -103,7 +103,7 @@ impl DiskOpener {
                 Ok(Some(path)) if path != record.path => {
                     tracing::warn!(disk = %record.id, from = record.path, to = path, "a disk has another path");
                     record.path = path;
-                    // Closed first: a label is written by one at a time.
+                    // Closed first, since only one party at a time may write a label.
                     drop(result);
                     result = self.open_store(&record, counters).await;
                 }
@@ -132,8 +132,9 @@ impl DiskOpener {
         self.tasks.blocking(find).await.unwrap_or(Ok(None))
     }
 
-    /// Report of an opened disk, if it is an older image: it has promised less to some volume than the records have of it, which they have
-    /// after it did. The right one may lie beside it.
+    /// Returns a report of an opened disk if it is an older image: it has promised less to some
+    /// volume than the volume's record says, which has a promise only after the disk gave it. The
+    /// right disk may be nearby.
     async fn old_image(&self, record: &DiskRecord, store: &Store<MeteredDisk>) -> Option<FoundDisk> {
         let promised: BTreeMap<VolumeId, Epoch> = store.promises().into_iter().collect();
         let state = self.kept.state().clone();
@@ -176,8 +177,8 @@ impl DiskOpener {
         Ok((store, self.look_after_table(&record.path).await))
     }
 
-    /// Repairs the partition table around a disk. The disk has our label and is ours alone, so nothing else
-    /// lies at the place of the table.
+    /// Repairs the partition table around a disk. The disk has our label and is ours alone, so no
+    /// other data lie at the place of the table.
     async fn look_after_table(&self, disk: &str) -> TableState {
         let path = PathBuf::from(disk);
         let table = self.tasks.blocking(move || look_after_table(&path, true)).await.unwrap_or_default();
@@ -191,11 +192,11 @@ impl DiskOpener {
         table
     }
 
-    /// Refuses a disk that carries newer records than the cluster state. Such a state was restored from a
-    /// copy, or the pool was imported elsewhere meanwhile: the copies that the state calls in sync no
-    /// longer are, on the pool's other disks neither. Unless a volume is served already, the pool is not
-    /// used from then on: a disk with old data could be served as the newest, and the newest data be
-    /// overwritten.
+    /// Refuses a disk that carries newer records than the cluster state. Such a state was restored
+    /// from a copy, or the pool was imported elsewhere meanwhile. Copies that are in sync by the
+    /// state no longer are, not even on the pool's other disks. Unless a volume is served already,
+    /// the pool is not used from then on: a disk with old data could pass for the newest, and the
+    /// newest data be overwritten.
     async fn refuse_newer_records(&self, record: &DiskRecord, carried: &[u8]) -> Result<(), Refusal> {
         let (disk, pool) = (record.id, record.pool);
         let Ok(carried) = PoolImage::parse(carried) else { return Ok(()) };
@@ -243,8 +244,8 @@ impl DiskOpener {
             Err(Refusal { why, is_damaged, is_ahead }) => {
                 (slot.is_damaged, slot.is_ahead) = (is_damaged, is_ahead);
                 if is_damaged {
-                    // The disk is here, so nobody will bring it back whole: rebuild its chunks on others at
-                    // once.
+                    // The disk is present but damaged, so it will not come back whole: rebuild its
+                    // chunks on others at once.
                     slot.fault = DiskState::Failed;
                     if let Some(space) = self.pools.space(record.pool) {
                         space.give_up_disk(record.id);

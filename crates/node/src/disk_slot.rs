@@ -1,4 +1,4 @@
-//! A disk that belongs to a pool: its record, whether it can be used, and why not.
+//! A disk that belongs to a pool: its record, whether it can be used, and the reason if not.
 
 use crate::backoff::Backoff;
 use crate::disk_store::DiskStore;
@@ -12,74 +12,77 @@ use std::rc::Rc;
 use std::time::Duration;
 use types::Monotonic;
 
-/// Pauses before a disk that could not be opened is tried again: the first, the longest, and how long a disk must have been in use to
-/// begin with the first.
+/// Pauses before a disk that could not be opened is tried again: the first, the longest, and the
+/// time in use that resets them.
 const OPENINGS: Backoff =
     Backoff::new(Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(10));
-/// The same pauses for writing down the disk's state.
+/// The same pauses for recording the disk's state.
 const RECORDINGS: Backoff =
     Backoff::new(Duration::from_secs(1), Duration::from_secs(60), Duration::from_secs(60));
-/// A disk that is away for a shorter time is not worth a change of its record.
+/// Shortest absence that is worth a change of the disk's record.
 const ABSENCE_MIN_S: u64 = 5;
-/// A journal that has not changed for this many seconds is applied.
+/// Seconds without a change after which a journal is applied.
 const IDLE_S: u32 = 10;
-/// Seconds without an operation after which a disk is asked for a block: with the time in which it has
-/// to answer, a pulled disk is noticed within some ten seconds.
+/// Seconds without an operation after which a disk gets a probe: with the probe's timeout, a pulled
+/// disk is noticed within some ten seconds.
 const QUIET_S: u32 = 3;
 
 /// Whether a recorded disk can be used.
 pub enum Condition {
     /// The disk's store is open.
     Present(DiskStore),
-    /// A task opens it.
+    /// A task is opening the disk.
     Opening {
         since: Monotonic,
-        /// Whether its file is open: everything then has its time bound.
+        /// Whether its file is open, so that every operation now has its timeout.
         has_answered: bool,
     },
-    /// The next try to open the disk.
+    /// The disk is absent until the next attempt to open it.
     Absent { retry_at: Monotonic },
 }
 
 /// A disk that belongs to a pool.
 ///
-/// Invariant: `why` is empty while the disk is present, and names the reason once a try has failed.
+/// Invariant: `why` is empty while the disk is present, and has the reason once an attempt has
+/// failed.
 pub struct DiskSlot {
-    /// Record of the disk as it is known here.
+    /// Record of the disk, as last read or changed here.
     pub record: DiskRecord,
     /// Counters of the disk's operations; kept while the disk comes and goes.
     pub counters: Rc<Counters>,
     /// Whether the disk can be used now.
     pub condition: Condition,
-    /// Why it is not there; empty if it is, or while nothing is known yet of the first try.
+    /// Reason of the absence; empty if the disk is present, or before the first attempt has ended.
     pub why: String,
-    /// Since when the condition holds, in Unix seconds.
+    /// Time since which the condition holds, in Unix seconds.
     pub since_unix_s: u64,
-    /// The state to record while it is away: its last failure.
+    /// State to record while the disk is absent: its last failure.
     pub fault: DiskState,
-    /// The disk is there, and its contents contradict each other: see `Refusal` of the opening.
+    /// Whether the disk is present but its contents contradict each other: see `Refusal` of the
+    /// opening.
     pub is_damaged: bool,
-    /// The disk's records are newer than this server's, so that none of the pool's disks can be trusted to be the newest.
+    /// Whether the disk's records are newer than this server's, so that none of the pool's disks
+    /// can be trusted as the newest.
     pub is_ahead: bool,
-    /// State and path as the cluster state has them.
+    /// State and path in the cluster state.
     pub recorded: (DiskState, String),
-    /// A task works on the disk's record.
+    /// Whether a task is changing the disk's record.
     pub busy: bool,
-    /// The disk was in use since this process began: its records are this server's.
+    /// Whether the disk was in use since this process began, so that its records are this server's.
     pub was_here: bool,
     /// Faults of the disk's partition table, as of the last opening.
     pub table: TableState,
-    /// Looks after its file while it is present.
+    /// Checks of its file while it is present.
     pub(crate) watch: Option<FileWatch>,
-    /// State of the disk's file, and since when that is known (Unix seconds).
+    /// State of the disk's file, and the time since which it is known (Unix seconds).
     pub file: (FileState, u64),
-    /// Why the disk's state cannot be written down, and since when (Unix seconds).
+    /// Reason why the disk's state cannot be recorded, and since when (Unix seconds).
     pub unrecorded: Option<(String, u64)>,
     /// Space that the file system beneath the disk's file reserves.
     pub(crate) host: HostFile,
-    /// How it compares with its peers.
+    /// Comparison with its peers.
     pub(crate) pace: Pace,
-    /// Pauses between attempts to write the disk's state down.
+    /// Pauses between attempts to record the disk's state.
     pub recordings: Backoff,
     pub(crate) openings: Backoff,
     /// Writes so far, and the seconds without another one.
@@ -116,7 +119,7 @@ impl DiskSlot {
         }
     }
 
-    /// The disk's store, if it is present.
+    /// Returns the disk's store, if it is present.
     pub fn store(&self) -> Option<&DiskStore> {
         match &self.condition {
             Condition::Present(store) => Some(store),
@@ -124,37 +127,39 @@ impl DiskSlot {
         }
     }
 
-    /// Present, and not about to leave its pool.
+    /// Whether the disk is present, and not about to leave its pool.
     pub fn is_usable(&self) -> bool {
         self.store().is_some() && self.record.state != DiskState::Retired
     }
 
-    /// Has been tried.
+    /// Whether an attempt to open it has ended.
     pub(crate) fn was_tried(&self) -> bool {
         self.store().is_some() || !self.why.is_empty()
     }
 
-    /// How long its first opening has lasted; `None`: that has ended, or the disk does not answer.
+    /// Returns the duration so far of its first opening; `None`: that has ended, or the disk does
+    /// not answer.
     pub fn first_opening(&self, now: Monotonic) -> Option<Duration> {
         match self.condition {
             _ if self.was_tried() => None,
             Condition::Opening { since, .. } => Some(now.since(since)),
-            // It is due at once.
+            // Due at once.
             Condition::Absent { .. } | Condition::Present(_) => Some(Duration::ZERO),
         }
     }
 
-    /// The file system beneath its file, if that is full.
+    /// Returns the file system beneath its file, if that is full.
     pub fn host_full(&self) -> Option<&HostFull> {
         self.store().and(self.host.full.as_ref())
     }
 
-    /// Much slower than its peers, if it is.
+    /// Returns its slowness, if it is much slower than its peers.
     pub fn slow(&self) -> Option<&Slow> {
         self.pace.slow()
     }
 
-    /// Notes that its state was written down, or why not: the log tells that once, then health does.
+    /// Notes that its state was recorded, or the reason why not: the log tells that once, then
+    /// health does.
     pub(crate) fn note_recorded(&mut self, written: Result<(DiskState, String), String>, unix_s: u64) {
         match written {
             Ok(recorded) => {
@@ -172,8 +177,8 @@ impl DiskSlot {
         }
     }
 
-    /// Notes the state of the disk's file. A file that was cut stays reported until it is opened anew: it
-    /// may be as long as before, and the part that was cut off is lost.
+    /// Notes the state of the disk's file. A truncated file stays reported until it is opened anew:
+    /// it may have its old length again, but the data that were cut off are lost.
     pub(crate) fn note_file(&mut self, state: FileState, unix_s: u64) {
         let was_cut = matches!(self.file.0, FileState::Truncated(_));
         let is_told = std::mem::discriminant(&self.file.0) == std::mem::discriminant(&state);
@@ -191,9 +196,9 @@ impl DiskSlot {
         self.since_unix_s = unix_s;
     }
 
-    /// Returns the state for the disk's record.
+    /// Returns the state to record for the disk.
     pub(crate) fn found_state(&self, now_unix_s: u64) -> DiskState {
-        // The time of day may have been set back.
+        // The clock may have been set back.
         let is_short = now_unix_s.saturating_sub(self.since_unix_s) < ABSENCE_MIN_S;
         match self.record.state {
             DiskState::Retired => DiskState::Retired,
@@ -203,7 +208,7 @@ impl DiskSlot {
         }
     }
 
-    /// Has the journal applied if nobody has added to it for a while. To be called once a second.
+    /// Applies the journal if it has not grown for a while. Call once a second.
     pub(crate) fn checkpoint_if_idle(&mut self) {
         let writes = self.counters.writes.get();
         let Some(store) = self.store() else { return };
@@ -215,7 +220,7 @@ impl DiskSlot {
         self.idle = (writes, idle_s);
     }
 
-    /// Has the disk read a block if nobody has asked it for anything for a while. To be called once a second.
+    /// Makes the disk read a block if it had no operation for a while. Call once a second.
     pub(crate) fn probe_if_quiet(&mut self) {
         let operations = self.counters.operations();
         let mut quiet_s = if operations == self.quiet.0 { self.quiet.1 + 1 } else { 0 };

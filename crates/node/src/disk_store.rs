@@ -1,4 +1,5 @@
-//! A disk's store, shared by the space that reads and writes through it and the part that looks after the disk.
+//! A disk's store, shared by the space that reads and writes through it and the supervisor of the
+//! disk.
 
 use crate::metered_disk::MeteredDisk;
 use space::block_store::BlockStore;
@@ -9,12 +10,14 @@ use store::Store;
 use store::api::{StoreCompletion, StoreRequest};
 use types::{Epoch, VolumeId};
 
-/// Token of requests whose answer nobody needs; replicas use others (those of their owner have the highest bit).
+/// Token of requests whose answers are ignored; replicas use others (their owner's have the highest
+/// bit).
 const FREE_TOKEN: u64 = u64::MAX;
 
-/// A disk's store, as a replica needs it. Clones share the store.
+/// A disk's store for a replica. Clones share the store.
 ///
-/// Invariant: no borrow outlives a call, so that the space and the disk's supervisor never meet inside the store.
+/// Invariant: no borrow outlives a call, so that the space and the disk's supervisor never borrow
+/// the store at the same time.
 #[derive(Clone)]
 pub struct DiskStore(Rc<RefCell<Store<MeteredDisk>>>);
 
@@ -24,7 +27,7 @@ impl DiskStore {
         Self(Rc::new(RefCell::new(store)))
     }
 
-    /// Looks at the store.
+    /// Reads the store.
     pub fn with<T>(&self, look: impl FnOnce(&Store<MeteredDisk>) -> T) -> T {
         look(&self.0.borrow())
     }
@@ -44,7 +47,7 @@ impl DiskStore {
         self.0.borrow_mut().request_checkpoint();
     }
 
-    /// Lists volumes that were promised an epoch and have nothing here.
+    /// Lists volumes that were promised an epoch and have no chunk here.
     pub fn promised_in_vain(&self) -> BTreeSet<VolumeId> {
         let store = self.0.borrow();
         let mut promised: BTreeSet<VolumeId> =
@@ -55,25 +58,26 @@ impl DiskStore {
         promised
     }
 
-    /// Has the disk forget its promise to a volume that is no more. The list of promises shows the next
-    /// time whether it did.
+    /// Makes the disk forget its promise to a deleted volume. The next list of promises shows
+    /// whether it did.
     pub fn forget(&self, volume: VolumeId) {
         self.0.borrow_mut().submit(FREE_TOKEN, StoreRequest::Forget { volume });
     }
 
-    /// Has the disk forget its promise to a volume that it has chunks of.
+    /// Makes the disk forget its promise to a volume of which it has chunks.
     /// [`Self::promised`](BlockStore::promised) shows whether it did.
     pub fn unpromise(&self, volume: VolumeId) {
         self.0.borrow_mut().submit(FREE_TOKEN, StoreRequest::Unpromise { volume });
     }
 
-    /// Has the disk promise an epoch, as a request in a server's name does.
+    /// Makes the disk promise an epoch, like a request in a server's name.
     #[cfg(test)]
     pub fn promise(&self, volume: VolumeId, epoch: Epoch) {
         self.0.borrow_mut().submit(FREE_TOKEN, StoreRequest::Promise { volume, epoch });
     }
 
-    /// Asks the disk, if `may_ask`, to give back everything that it has of a volume that no longer exists. `true`: it has nothing.
+    /// If `may_ask`, requests that the disk give back all its chunks of a volume that no longer
+    /// exists. `true`: it has none.
     pub fn free_volume(&self, volume: VolumeId, may_ask: impl FnOnce() -> bool) -> bool {
         let mut store = self.0.borrow_mut();
         let epoch = store.promised(volume);
@@ -83,7 +87,7 @@ impl DiskStore {
             return has_nothing;
         }
         for chunk in chunks {
-            // The list of chunks shows the next time whether this was done: nobody waits for the answer.
+            // The next list of chunks shows whether this was done, so nothing waits for the answer.
             store.submit(FREE_TOKEN, StoreRequest::FreeChunk { volume, epoch, chunk: chunk.chunk });
         }
         has_nothing

@@ -1,7 +1,7 @@
 //! The disks of all pools: those that are present, and the search for those that are not.
 //!
-//! Promises: a disk that cannot be reached is looked for again, a store that failed is closed and
-//! opened anew, which verifies it (I9). Decides only: [`crate::disk_opening`] begins openings.
+//! Promises: an absent disk is searched for again. A store that failed is closed and opened anew,
+//! which verifies it (I9). Decides only: [`crate::disk_opening`] begins openings.
 
 use crate::damage::DamageBook;
 use crate::disk_slot::{Condition, DiskSlot};
@@ -15,15 +15,15 @@ use std::time::Duration;
 use store::Store;
 use types::{DiskId, Monotonic, PoolId, VolumeId};
 
-/// Pause between two looks at the disks.
+/// Pause between two checks of the disks.
 const SUPERVISION: Duration = Duration::from_secs(1);
 
-/// A pool that is filled to more has no space to spare for a larger reserve.
+/// Fill, in percent, above which a pool has no space to spare for a larger reserve.
 const ROOM_PERCENT: u64 = 70;
-/// Pause before a disk is asked again for the slabs of a deleted volume.
+/// Pause before a disk gets another request for the slabs of a deleted volume.
 const FREE_AGAIN: Duration = Duration::from_secs(1);
 
-/// When each disk may be asked again for the slabs of one deleted volume.
+/// Times at which each disk may get another request for the slabs of one deleted volume.
 #[derive(Debug, Default)]
 pub(crate) struct Asked(BTreeMap<DiskId, Monotonic>);
 
@@ -31,17 +31,18 @@ pub(crate) struct Asked(BTreeMap<DiskId, Monotonic>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Freed {
     Everywhere,
-    /// Disks that are away may have something.
+    /// Not on the present disks; absent ones may have something.
     WherePresent,
     No,
 }
 
 /// The recorded disks.
 ///
-/// Invariant: a disk's store is held here and in its pool's space or in neither, except while `supervise` hands it over.
+/// Invariant: a disk's store is held both here and in its pool's space, or in neither, except while
+/// `supervise` passes it on.
 pub struct Disks {
     slots: RefCell<BTreeMap<DiskId, DiskSlot>>,
-    /// How often a disk came or came back.
+    /// Number of times that a disk came or came back.
     arrivals: Cell<u64>,
     /// Time after which a disk without an answer is reported.
     timeout: Duration,
@@ -56,7 +57,7 @@ impl Disks {
         Self { slots: RefCell::default(), arrivals: Cell::default(), timeout, supervise_at, peers }
     }
 
-    /// Returns every recorded disk of this server; no disk can be changed meanwhile.
+    /// Returns every recorded disk of this server. None can change while the borrow lasts.
     pub fn slots(&self) -> Ref<'_, BTreeMap<DiskId, DiskSlot>> {
         self.slots.borrow()
     }
@@ -65,12 +66,12 @@ impl Disks {
         self.slots.borrow_mut()
     }
 
-    /// The time within which a disk has to answer.
+    /// Returns the timeout of a disk's operation.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Takes a recorded disk. The search for it begins with the next turn.
+    /// Adds a recorded disk. The search for it begins with the next turn.
     pub(crate) fn add(&self, record: DiskRecord, now: Monotonic, unix_s: u64) {
         self.slots.borrow_mut().entry(record.id).or_insert_with(|| DiskSlot::new(record, unix_s));
         self.supervise_at.set(now);
@@ -80,7 +81,7 @@ impl Disks {
         self.slots.borrow_mut().remove(&disk)
     }
 
-    /// Lets go of the disks of a pool.
+    /// Removes the disks of a pool.
     pub(crate) fn remove_of(&self, pool: PoolId) {
         self.slots.borrow_mut().retain(|_, slot| slot.record.pool != pool);
     }
@@ -96,7 +97,7 @@ impl Disks {
         slots.values().filter(|slot| slot.record.pool == pool).map(|slot| slot.record.id).collect()
     }
 
-    /// Counts how often a disk came or came back.
+    /// Returns the number of times that a disk came or came back.
     pub fn arrivals(&self) -> u64 {
         self.arrivals.get()
     }
@@ -105,7 +106,7 @@ impl Disks {
         self.arrivals.set(self.arrivals.get() + 1);
     }
 
-    /// Every recorded disk has been tried.
+    /// Whether every recorded disk has been tried.
     pub fn were_all_tried(&self) -> bool {
         self.slots.borrow().values().all(DiskSlot::was_tried)
     }
@@ -121,7 +122,8 @@ impl Disks {
         (own + others.values().filter(is_gone).count()) as u32
     }
 
-    /// Tells how many disks' worth of the pool's space is kept for repair by the usual rule. Disks that are about to leave do not count.
+    /// Returns the number of disks' worth of the pool's space reserved for repair by the usual
+    /// rule. Disks that are about to leave do not count.
     pub fn usual_reserve(&self, pool: PoolId) -> u32 {
         let slots = self.slots.borrow();
         let staying =
@@ -133,8 +135,8 @@ impl Disks {
         pool::default_reserve_disks(&domains)
     }
 
-    /// Whether all disks of the pool are there, and data has space left beside a reserve of this many of
-    /// them; `others` has the slabs, in all and free, of those of other nodes.
+    /// Whether all disks of the pool are present, and data have space left beside a reserve of this
+    /// many of them; `others` has the slabs, in all and free, of those of other nodes.
     pub(crate) fn have_room_beside(
         &self,
         pool: PoolId,
@@ -155,12 +157,12 @@ impl Disks {
         used * 100 <= left * ROOM_PERCENT
     }
 
-    /// When [`Disks::supervise`] is due.
+    /// Returns the time when [`Disks::supervise`] is due.
     pub(crate) fn next_timeout(&self) -> Monotonic {
         self.supervise_at.get()
     }
 
-    /// Closes stores that failed. Answers the disks that are to be opened now.
+    /// Closes stores that failed. Returns the disks to be opened now.
     pub(crate) fn supervise(
         &self,
         pools: &Pools,
@@ -201,19 +203,20 @@ impl Disks {
                 Condition::Opening { since, has_answered: false }
                     if slot.why.is_empty() && now.since(*since) >= self.timeout =>
                 {
-                    // The kernel gives up when the device does; volumes are opened without it meanwhile.
+                    // The kernel gives up when the device does; meanwhile volumes are opened
+                    // without it.
                     slot.why = "it does not answer".to_owned();
                     tracing::error!(disk = %id, path = slot.record.path, why = slot.why, "a disk cannot be opened");
                 }
                 _ => {}
             }
         }
-        // The stores' memory and files go here; the kernel's work for them ends by itself.
+        // This drops the stores' memory and files; the kernel's work for them ends by itself.
         failed.into_iter().for_each(|(disk, pool)| pools.detach(pool, disk));
         due
     }
 
-    /// Lets go of the stores of all disks of the pool.
+    /// Closes the stores of all disks of the pool.
     pub(crate) fn close_all_of(&self, pool: PoolId, why: &str, pools: &Pools, now: Monotonic) {
         let mut present = Vec::new();
         for (&id, slot) in self.slots.borrow_mut().iter_mut().filter(|(_, slot)| slot.record.pool == pool) {
@@ -226,9 +229,9 @@ impl Disks {
         present.into_iter().for_each(|disk| pools.detach(pool, disk));
     }
 
-    /// Asks every disk of the pool to give back its chunks of a volume that no longer exists, except disks
-    /// that `asked` names as asked within the last [`FREE_AGAIN`]. To be called again until nothing is
-    /// left.
+    /// Requests that every disk of the pool give back its chunks of a volume that no longer exists,
+    /// except disks that `asked` lists as asked within the last [`FREE_AGAIN`]. Call again until no
+    /// chunk is left.
     pub(crate) fn free_chunks(
         &self,
         volume: VolumeId,
@@ -256,13 +259,13 @@ impl Disks {
         freed
     }
 
-    /// Lists volumes that some disk has promised an epoch and has nothing of.
+    /// Lists volumes that some disk has promised an epoch without having a chunk of them.
     pub(crate) fn promised_in_vain(&self) -> BTreeSet<VolumeId> {
         let slots = self.slots.borrow();
         slots.values().filter_map(DiskSlot::store).flat_map(|store| store.promised_in_vain()).collect()
     }
 
-    /// Has every disk forget its promises to these volumes, which are no more, if it has nothing of them.
+    /// Makes every disk forget its promises to these deleted volumes, if it has no chunk of them.
     pub(crate) fn forget_promises(&self, volumes: &BTreeSet<VolumeId>) {
         for store in self.slots.borrow().values().filter_map(DiskSlot::store) {
             store.promised_in_vain().intersection(volumes).for_each(|volume| store.forget(*volume));
@@ -278,17 +281,18 @@ impl Disks {
             .collect()
     }
 
-    /// Has disks read a block that nobody has asked for anything for a while: one that is gone does not tell by itself.
+    /// Makes idle disks read a block, since a pulled disk sends no notice.
     pub(crate) fn probe_quiet(&self) {
         self.slots.borrow_mut().values_mut().for_each(DiskSlot::probe_if_quiet);
     }
 
-    /// Has journals applied that nobody has added to for a while, so that the next opening has nothing to replay.
+    /// Applies journals that have not grown for a while, so that the next opening has nothing to
+    /// replay.
     pub(crate) fn checkpoint_idle(&self) {
         self.slots.borrow_mut().values_mut().for_each(DiskSlot::checkpoint_if_idle);
     }
 
-    /// Adds up the bytes that all disks were asked to read and to write.
+    /// Adds up the bytes that all disks have read and written on request.
     pub fn transferred_bytes(&self) -> (u64, u64) {
         let slots = self.slots.borrow();
         slots.values().fold((0, 0), |(read, written), slot| {

@@ -1,8 +1,8 @@
-//! A node that is to have no volumes, or stops, hands them over, one after the other.
+//! A node that drains or stops hands its volumes over, one after the other.
 //!
-//! Promises: a volume goes to the node that would take it over, while both live, so that clients wait
-//! for no timeout; one that could not be handed over stays here, served, and is tried again. Never
-//! decides that a node drains: that is recorded, and comes with the verdicts.
+//! Promises: a volume passes to the node that would take it over, while both live, so that clients
+//! wait for no timeout. If that fails, it stays here, served, and the next attempt follows. Never
+//! decides that a node drains: the records do, and the verdicts report it.
 
 use crate::peers::Peers;
 use crate::tasks::Tasks;
@@ -45,7 +45,7 @@ impl Draining {
         });
     }
 
-    /// Hands all volumes over, since the server stops: those for which there is time until `deadline`.
+    /// Hands all volumes over, since the server stops: as many as possible until `deadline`.
     pub async fn hand_over_all(&self, deadline: Monotonic) {
         if self.peers.own().is_none() {
             return;

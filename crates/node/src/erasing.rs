@@ -1,8 +1,9 @@
-//! Disks that belong to nobody here become disks that hold nothing.
+//! Erasure of disks that belong to no pool here.
 //!
-//! Promises: a disk of a pool of this server, one that is mounted or otherwise in use on this machine,
-//! and one that another process has open are refused with the reason; nothing is written before all of
-//! that was checked, and the disk is held exclusively meanwhile. Blocks: on helper threads.
+//! Promises: a disk of a pool of this server, one that is mounted or otherwise in use on this
+//! machine, and one that another process has open are refused with the reason. All of that is
+//! checked before the first write, and the disk is locked meanwhile. Blocks, so it runs on helper
+//! threads.
 
 use crate::disks::Disks;
 use crate::error::{Done, Error, ErrorKind};
@@ -38,7 +39,7 @@ impl Erasing {
     /// Describes the contents of the disk at `path`, if it may be erased; erases it if that `is_confirmed`.
     ///
     /// # Errors
-    /// Why it may not be, or could not be; see [`ErrorKind`].
+    /// The reason why it may not be, or could not be; see [`ErrorKind`].
     pub async fn erase(&self, path: PathBuf, is_confirmed: bool) -> Done<String> {
         let own = self.own();
         let time_bound = self.disks.timeout();
@@ -89,7 +90,7 @@ fn lies_on(own: &Path, real: &Path) -> bool {
 /// Describes the contents of the disk.
 ///
 /// # Errors
-/// It belongs to a pool of this server, or cannot be read.
+/// The disk belongs to a pool of this server, or cannot be read.
 fn look(path: &Path, own: &Own, time_bound: Duration) -> Done<String> {
     let disk = open(path, time_bound)?;
     let size = show_size(disk.info().size_bytes);
@@ -113,7 +114,7 @@ fn look(path: &Path, own: &Own, time_bound: Duration) -> Done<String> {
     Ok(format!("a disk of {size} that belongs to {}", whose(path, pool, time_bound)))
 }
 
-/// Tells which pool of which server the disk belongs to, as far as its records tell.
+/// Describes the pool and the server that the disk belongs to, as far as its records show.
 fn whose(path: &Path, pool: PoolId, time_bound: Duration) -> String {
     let image = open(path, time_bound).ok().and_then(|disk| store::inspect(disk).ok());
     let image = image.and_then(|found| PoolImage::parse(&found.records).ok());

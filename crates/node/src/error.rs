@@ -1,16 +1,16 @@
 //! Errors of the node's commands.
 //!
-//! Promises: the kind tells programs how to react, the message tells people the event, its object, and
-//! the next step.
+//! Promises: programs react by the kind; the message tells people the event, its object, and the
+//! next step.
 
 use records::StateError;
 
 /// The class of an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// The command names something that is not there.
+    /// The command names an object that does not exist.
     NotFound,
-    /// The state of things forbids the command.
+    /// The present state forbids the command.
     Conflict,
     /// The request itself is wrong.
     Invalid,
@@ -24,7 +24,7 @@ pub enum ErrorKind {
     Io,
 }
 
-/// Why a command was not done.
+/// Reason why a command failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
@@ -43,7 +43,7 @@ impl Error {
         Self { kind, message: message.into() }
     }
 
-    /// Tells of a failed disk, thread or state.
+    /// Makes the error for a failed disk, thread or state.
     pub fn io(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Io, message)
     }

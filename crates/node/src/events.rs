@@ -6,7 +6,7 @@ use std::cell::{Ref, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use types::{ChunkIndex, DiskId, Lba, VolumeId};
 
-/// Events that are kept.
+/// Most events kept.
 const EVENTS_MAX: usize = 1024;
 
 /// A step of a scrub.
@@ -15,14 +15,14 @@ pub(crate) struct ScrubStep {
     pub checked_bytes: u64,
     pub total_bytes: u64,
     pub corrupt: u64,
-    /// The disk was gone through.
+    /// Whether the scrub has reached the end of the disk.
     pub is_finished: bool,
 }
 
 /// A comparison of one region: the result, and the disks.
 pub(crate) struct Seen {
     pub found: Comparison,
-    /// Disks whose copies are corrupt or older, and of how many blocks.
+    /// Disks whose copies are corrupt or older, and the number of their blocks.
     pub wrong: Vec<(DiskId, u64)>,
 }
 
@@ -33,8 +33,8 @@ pub(crate) enum Told<'a> {
     Joined,
 }
 
-/// Names a disk that left a volume's copies in sync or came back: each such event is logged, however
-/// short the absence.
+/// Returns the disk that left a volume's in-sync copies or came back: each such event is logged,
+/// even after a short absence.
 pub(crate) fn told(event: &Event) -> Option<(DiskId, Told<'_>)> {
     match event {
         Event::DiskLeft { disk, why, .. } => Some((*disk, Told::Left { why })),
@@ -45,11 +45,11 @@ pub(crate) fn told(event: &Event) -> Option<(DiskId, Told<'_>)> {
 
 /// The last events, each with its time in Unix seconds.
 ///
-/// Invariant: at most [`EVENTS_MAX`] are held, oldest first.
+/// Invariant: at most [`EVENTS_MAX`] are kept, oldest first.
 #[derive(Default)]
 pub struct Events {
     log: RefCell<VecDeque<(u64, LocalEvent)>>,
-    /// Disks that were brought up to date since the jobs were last looked at.
+    /// Disks brought up to date since the last update of the jobs.
     joined: RefCell<Vec<(VolumeId, DiskId)>>,
 }
 
@@ -70,8 +70,8 @@ impl Events {
         self.log.borrow()
     }
 
-    /// Returns the volumes for which an older image of the disk was put back, and since when, until it is
-    /// up to date again.
+    /// Returns the volumes for which an older image of the disk was restored, and the time of that,
+    /// until the disk is up to date again.
     pub fn gone_back(&self, disk: DiskId) -> BTreeMap<VolumeId, u64> {
         let mut since = BTreeMap::new();
         for (unix_s, event) in self.log.borrow().iter() {
@@ -92,7 +92,7 @@ impl Events {
         self.joined.take()
     }
 
-    /// Takes the answer to a step of a scrub.
+    /// Takes the result of a step of a scrub.
     pub(crate) fn take_scrubbed(&self, disk: DiskId) -> Option<ScrubStep> {
         let mut log = self.log.borrow_mut();
         let at = log.iter().position(
@@ -106,7 +106,7 @@ impl Events {
         }
     }
 
-    /// Takes the answer to a comparison.
+    /// Takes the result of a comparison.
     pub(crate) fn take_compared(&self, volume: VolumeId, lba: Lba) -> Option<Seen> {
         let mut log = self.log.borrow_mut();
         let at = log.iter().position(|(_, event)| match event {
@@ -121,7 +121,7 @@ impl Events {
         }
     }
 
-    /// Finds the volume and chunk in which a fault of the disk was met last.
+    /// Finds the volume and chunk of the disk's last fault.
     pub(crate) fn last_fault(&self, disk: DiskId) -> Option<(VolumeId, ChunkIndex)> {
         self.log.borrow().iter().rev().find_map(|(_, event)| match event {
             LocalEvent::Volume(

@@ -1,8 +1,9 @@
-//! Disks that hold nothing become disks of a pool.
+//! Formatting of empty disks for a pool.
 //!
-//! Promises: all are found and locked before the first is changed; a whole device gets a partition table, so that other tools see that
-//! it is taken (files and partitions stay as they were given). If it fails, no file and no table that was made here is left. Blocks: runs
-//! on a helper thread.
+//! Promises: all disks are found and locked before the first is changed. A whole device gets a
+//! partition table, so that other tools see that it is in use; files and partitions stay as they
+//! are. After a failure, no file and no table made here is left. Blocks, so it runs on a helper
+//! thread.
 
 use crate::error::{Done, Error, ErrorKind};
 use ::pool::{PoolView, Route};
@@ -14,14 +15,14 @@ use store::{FormatError, FormatParameters, Layout};
 use types::{DiskId, PoolId};
 use uuid::Uuid;
 
-/// A disk that is to belong to a pool.
+/// A disk for a pool.
 #[derive(Debug, Clone)]
 pub struct NewDisk {
     /// The path of a file, a partition or a whole block device.
     pub path: PathBuf,
     /// The size of a sparse file to make if there is none at `path`; `None` if it must exist.
     pub create_size_bytes: Option<u64>,
-    /// Enclosure, node and rack that the disk fails with, recorded as tags of its label.
+    /// Enclosure, node and rack that fail together with the disk, recorded as tags of its label.
     pub fault_domain: FaultDomain,
 }
 
@@ -39,7 +40,7 @@ pub fn has_room_for_volume(disks: u32, size_bytes: u64, resiliency: Resiliency) 
     pool.available_chunks(resiliency.copies()) >= u64::from(volume::fs::CHUNKS_MIN)
 }
 
-/// Files and tables to take back if a later step fails.
+/// Files and tables to remove if a later step fails.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
     files: Vec<PathBuf>,
@@ -48,7 +49,7 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// Removes the files and the tables that were made here a moment ago. Files and tables that were there before stay. Blocks.
+    /// Removes the files and tables made here. Earlier ones stay. Blocks.
     pub fn take_back(self) {
         for path in self.files {
             let _ = std::fs::remove_file(path);
@@ -59,8 +60,8 @@ impl Made {
     }
 }
 
-/// Formats disks for a pool; returns their records, and what to take back if these are not stored. `slab_bytes`: the pool's; if it is `None`, the
-/// smallest disk decides.
+/// Formats disks for a pool. Returns their records, and the files and tables to remove if these are
+/// not stored. `slab_bytes`: the pool's; if `None`, the smallest disk decides.
 pub(crate) fn format_disks(
     pool: PoolId,
     disks: &[NewDisk],
@@ -108,7 +109,7 @@ fn open_all(disks: &[NewDisk], time_bound: Duration, made: &mut Made) -> Done<Ve
     Ok(opened)
 }
 
-/// Opens a disk for itself alone.
+/// Opens a disk exclusively.
 pub(crate) fn open(path: &Path, time_bound: Duration) -> Done<StandaloneDisk> {
     let text = path
         .to_str()
@@ -124,7 +125,7 @@ pub(crate) fn open(path: &Path, time_bound: Duration) -> Done<StandaloneDisk> {
     })
 }
 
-/// Gives a whole device that holds nothing, or our table, a new table; the disk is its partition from
+/// Gives an empty whole device, or one with our table, a new table; the disk is its partition from
 /// then on. Others stay as they are.
 fn give_table(disk: StandaloneDisk, time_bound: Duration, made: &mut Made) -> Done<StandaloneDisk> {
     let path = PathBuf::from(&disk.info().path);
@@ -132,7 +133,7 @@ fn give_table(disk: StandaloneDisk, time_bound: Duration, made: &mut Made) -> Do
         return Ok(disk);
     }
     let is_new = !disk.is_partition();
-    // The kernel looks at the new table once nobody has the device open.
+    // The kernel reads the new table once no process has the device open.
     drop(disk);
     let partitioned = partition::create(&path)
         .map_err(|why| Error::io(format!("{} cannot be partitioned: {why}", path.display())))?;

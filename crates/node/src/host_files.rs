@@ -1,11 +1,12 @@
 //! Space that the host's file system reserves beneath a disk's file.
 //!
-//! A disk's file is thin: it takes space as it is written, and a host file system that is full refuses
-//! it. Then data are refused with STATUS_DISK_FULL, as in a full pool. But deletions and checkpoints,
-//! which free space again, must continue, and acknowledged writes must be applied. So the host reserves
-//! space for the store's own areas, and for slabs of class `Append`, which hold the volumes' journals
-//! and trees: within a second of when a disk is opened, or such a slab is taken. A slab that is given
-//! back gives its space back too. Promises: the file's contents stay as they are.
+//! A disk's file is thin: it allocates space as it is written, and a full host file system refuses
+//! that. Clients' data then fail with STATUS_DISK_FULL, as in a full pool. But deletions and
+//! checkpoints, which free space again, must continue, and acknowledged writes must be applied. So
+//! the host reserves space for the store's own areas, and for slabs of class `Append`, which hold
+//! the volumes' journals and trees: within a second after a disk is opened, or such a slab is
+//! allocated. The space of a freed slab is released too. Promises: the file's contents stay as they
+//! are.
 
 use crate::metered_disk::MeteredDisk;
 use disk::{FileWatch, HostRoom, Reserved};
@@ -14,13 +15,14 @@ use std::path::PathBuf;
 use store::Store;
 use types::SlabIndex;
 
-/// A file system that was full is reported until it has this much space again.
+/// Space that a full file system must have again before it is no longer reported.
 const ROOM_AGAIN_BYTES: u64 = 64 << 20;
 
-/// A file system with less beneath a thin file is full: one write of a client is as large.
+/// Space below which a file system beneath a thin file counts as full: the largest write of a
+/// client.
 const NO_ROOM_BYTES: u64 = 1 << 20;
 
-/// A host file system that refuses to let a disk's file grow.
+/// A full host file system, in which a disk's file cannot grow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostFull {
     /// Mount point of the file system.
@@ -36,9 +38,9 @@ pub struct HostFull {
 pub(crate) struct HostFile {
     has_own: bool,
     slabs: BTreeSet<SlabIndex>,
-    /// Nothing can be reserved there: it is a device.
+    /// Whether nothing can be reserved, since the disk is a device.
     is_elsewhere: bool,
-    /// Writes that were refused for want of space, as of the last look.
+    /// Writes refused for lack of space, as of the last check.
     refused: u64,
     pub full: Option<HostFull>,
 }
@@ -47,7 +49,7 @@ pub(crate) struct HostFile {
 pub(crate) struct Wanted {
     own: Vec<(u64, u64)>,
     slabs: Vec<(SlabIndex, (u64, u64))>,
-    /// Slabs that need nothing any more.
+    /// Slabs that need no reservation any more.
     released: Vec<SlabIndex>,
     refused: u64,
     looks_at_room: bool,
@@ -68,7 +70,8 @@ impl HostFile {
     /// Returns the space that is not reserved yet.
     pub fn wanted(&self, store: &Store<MeteredDisk>) -> Wanted {
         let refused = store.health().no_space;
-        // Once after each opening: the file system may be full already, and nothing was refused yet.
+        // Checked once after each opening: the file system may be full although no write was
+        // refused yet.
         let is_first = !self.has_own && !self.is_elsewhere;
         let looks_at_room = is_first || refused != self.refused || self.full.is_some();
         let mut wanted =
@@ -113,7 +116,7 @@ impl HostFile {
 }
 
 impl Wanted {
-    /// Reserves it; blocks.
+    /// Reserves the space; blocks.
     pub fn reserve(self, watch: &FileWatch) -> Kept {
         let Self { own, slabs, released, refused, looks_at_room } = self;
         let mut kept = Kept {
@@ -135,7 +138,7 @@ impl Wanted {
                 kept.is_elsewhere = true;
                 false
             }
-            // The next try is in a second.
+            // The next attempt is in a second.
             Err(_) => false,
         };
         let has_own = !own.is_empty() && own.into_iter().all(&mut reserve);

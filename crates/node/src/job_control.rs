@@ -1,4 +1,4 @@
-//! The jobs of the spaces, as administrators see and steer them.
+//! The jobs of the spaces, for administrators who list and control them.
 
 use crate::error::{Done, Error, ErrorKind};
 use crate::events::Events;
@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use types::{PoolId, VolumeId};
 
-/// Brings the list of jobs together with the spaces that run them.
+/// Joins the list of jobs with the spaces that run them.
 #[derive(Clone)]
 pub struct JobControl {
     pub(crate) tasks: Rc<Tasks>,
@@ -26,11 +26,13 @@ pub struct JobControl {
 }
 
 impl JobControl {
-    /// Has jobs numbered behind those of the server's last run. At the start, when blocking harms nobody.
+    /// Numbers jobs from here on after those of the server's last run. At the start, when blocking
+    /// does no harm.
     pub(crate) fn go_on_counting(&self) {
         let server = self.peers.own();
         let used = used(self.state.at_start(), server).unwrap_or_else(|error| {
-            // No other count is known to be above the one of the last run; that of the clock is unlikely to be near it.
+            // No other count is known to be above that of the last run; the clock's is unlikely to
+            // be near it.
             tracing::warn!(%error, "the numbers of earlier jobs are not known: jobs are numbered by the clock");
             self.tasks.unix_seconds()
         });
@@ -41,12 +43,12 @@ impl JobControl {
         jobs.numbers.end_reserving(reserved.is_ok().then_some(bound));
     }
 
-    /// Has the jobs that begin from now on numbered as those of a node of a cluster.
+    /// Numbers new jobs from now on as those of a node of a cluster.
     pub(crate) fn join(&self) {
         self.jobs.borrow_mut().numbers.go_on(self.peers.own(), 0);
     }
 
-    /// Has the state know how far jobs are numbered, before they are.
+    /// Reserves numbers in the state before jobs get them.
     fn reserve_numbers(&self) {
         let Some(bound) = self.jobs.borrow_mut().numbers.begin_reserving() else { return };
         let (control, server) = (self.clone(), self.peers.own());
@@ -58,13 +60,13 @@ impl JobControl {
         });
     }
 
-    /// Looks after the jobs. To be called once a second.
+    /// Updates the jobs. Call once a second.
     pub(crate) fn care(&self) {
         self.update();
         self.reserve_numbers();
     }
 
-    /// Takes notice of the jobs that the spaces run.
+    /// Updates the jobs that the spaces run.
     pub fn update(&self) {
         let unix_s = self.tasks.unix_seconds();
         let name = |volume| self.volumes.name(volume);
@@ -75,7 +77,8 @@ impl JobControl {
         jobs.update(&self.pools.jobs(), unix_s, name);
     }
 
-    /// Begins a job of the control plane's: the rebalance of a pool by all servers of the cluster. While one runs, there is no other.
+    /// Begins a job of the control plane: the rebalance of a pool by all servers of the cluster. At
+    /// most one runs.
     ///
     /// # Errors
     /// `NotFound`; `Conflict` if one runs.
@@ -92,7 +95,8 @@ impl JobControl {
         Ok(jobs.begin_check(JobKind::Rebalance, name, unix_s))
     }
 
-    /// Notes how far such a job is, in bytes done and in all, and in words; `false`: the administrator has ended it.
+    /// Notes the progress of such a job: bytes done and in all, and a description. `false`: an
+    /// administrator has ended it.
     pub fn note_rebalance(&self, job: JobId, (done_bytes, total_bytes): (u64, u64), message: String) -> bool {
         let mut jobs = self.jobs.borrow_mut();
         jobs.note_progress(job, done_bytes, total_bytes);
@@ -108,7 +112,7 @@ impl JobControl {
     /// Ends a check, or stops a space's job.
     ///
     /// # Errors
-    /// `NotFound` if no such job runs; `Conflict` if it empties a disk.
+    /// `NotFound` if no such job runs; `Conflict` if the job empties a disk.
     pub fn cancel(&self, job: JobId) -> Done<()> {
         self.update();
         let mut jobs = self.jobs.borrow_mut();

@@ -1,19 +1,22 @@
-//! The numbers of jobs: one number means one job in the whole cluster, also after servers were started again.
+//! The numbers of jobs: one number means one job in the whole cluster, also after restarts of
+//! servers.
 //!
-//! Owns the layout of a number and the count of those given. Promises: a number carries the server that
-//! gave it, so that another server never takes a job for its own; the count continues from the end of
-//! the server's last run, since the state records a bound before the count reaches it.
+//! Owns the layout of a number and the count of those assigned. Promises: a number carries the
+//! server that gave it, so that another server never takes a job for its own; the count continues
+//! from the end of the server's last run, since the state records a bound before the count reaches
+//! it.
 
 use records::{JobNumbers, StateError, Typed};
 use std::fmt;
 use types::NodeId;
 
-/// Numbers of one server; the server's own number stands above them, as in 2000017. A single server has none: its numbers are 1, 2, 3.
-/// Below 2^53 for every server, which is the largest integer that JavaScript reads exactly.
+/// Numbers of one server; the server's own number precedes them, as in 2000017. A single server has
+/// none: its numbers are 1, 2, 3. Below 2^53 for every server: the largest integer that JavaScript
+/// reads exactly.
 const NUMBERS_PER_SERVER: u64 = 1_000_000;
 
-/// Numbers that are reserved in the state at a time: far more jobs than one server begins while the state takes a record, and few enough that
-/// a thousand starts of the server use up its numbers.
+/// Numbers reserved in the state at a time: far more jobs than one server begins while the state
+/// takes a record, and few enough that only a thousand starts of the server use up its numbers.
 const RESERVED_AT_ONCE: u64 = 1000;
 
 /// The number of a job.
@@ -21,14 +24,15 @@ const RESERVED_AT_ONCE: u64 = 1000;
 pub struct JobId(pub u64);
 
 impl JobId {
-    /// The `count`th job of a server, from 1. After a million the numbers begin again: the jobs that had them are forgotten by then.
+    /// Returns the number of a server's `count`th job, from 1. After a million the numbers begin
+    /// again: the jobs that had them are forgotten by then.
     fn nth(server: Option<NodeId>, count: u64) -> Self {
         debug_assert!(count > 0, "jobs are counted from 1");
         let within = (count - 1) % (NUMBERS_PER_SERVER - 1) + 1;
         Self(server.map_or(0, |server| u64::from(server.0)) * NUMBERS_PER_SERVER + within)
     }
 
-    /// The server that gave the number; `None`: a server that was in no cluster.
+    /// Returns the server that assigned the number; `None`: a server that was in no cluster.
     pub fn server(self) -> Option<NodeId> {
         let server = u32::try_from(self.0 / NUMBERS_PER_SERVER).ok()?;
         (server > 0).then_some(NodeId(server))
@@ -41,9 +45,9 @@ impl fmt::Display for JobId {
     }
 }
 
-/// The numbers that one server gives.
+/// The numbers that one server assigns.
 ///
-/// Invariant: outside of a shortage of the state, `last` is at most `reserved`, and the state has `reserved`.
+/// Invariant: unless the state fails, `last` is at most `reserved`, and the state has `reserved`.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
     server: Option<NodeId>,
@@ -65,27 +69,28 @@ impl Numbers {
         self.reserved = self.last;
     }
 
-    /// The bound to be recorded when few reserved numbers are left, once until [`Numbers::end_reserving`].
+    /// Returns the bound to be recorded when few reserved numbers are left, once until
+    /// [`Numbers::end_reserving`].
     pub(crate) fn begin_reserving(&mut self) -> Option<u64> {
         let is_due = !self.is_reserving && self.reserved < self.last + RESERVED_AT_ONCE / 2;
         self.is_reserving |= is_due;
         is_due.then_some(self.last + RESERVED_AT_ONCE)
     }
 
-    /// `reserved`: the bound that the state has now; `None`: it did not take it.
+    /// Notes `reserved`, the bound that the state has now; `None`: the state did not take it.
     pub(crate) fn end_reserving(&mut self, reserved: Option<u64>) {
         self.is_reserving = false;
         self.reserved = self.reserved.max(reserved.unwrap_or_default());
     }
 }
 
-/// The highest number that any run of the server may have given.
+/// Returns the highest number that any run of the server may have assigned.
 pub(crate) fn used(state: &records::State, server: Option<NodeId>) -> Result<u64, StateError> {
     let found = state.read::<JobNumbers>(&JobNumbers::id_of(server))?;
     Ok(found.map_or(0, |stored| stored.value.reserved))
 }
 
-/// Records that the server gives numbers up to `reserved`.
+/// Records that the server assigns numbers up to `reserved`.
 pub(crate) fn reserve(
     state: &records::State,
     server: Option<NodeId>,
@@ -136,7 +141,7 @@ mod tests {
             assert_eq!(numbers.begin_reserving(), None, "half of them are left");
             numbers.next();
             assert!(numbers.begin_reserving().is_some());
-            // The state does not take it: it is asked again.
+            // The state does not take it: another request follows.
             numbers.end_reserving(None);
             assert!(numbers.begin_reserving().is_some());
             // The server is killed here, before the state has the next bound.

@@ -1,6 +1,8 @@
-//! Storage jobs under numbers: those that the spaces run by themselves, and checks and propagations that an administrator starts.
+//! Numbered storage jobs: those that the spaces run by themselves, and checks and propagations that
+//! an administrator starts.
 //!
-//! Owns the jobs that run, are stopped, or ended lately; `job_numbers` has the numbers. A space's job has no name of its own: volume, kind and disk identify it.
+//! Owns the jobs that run, are stopped, or ended recently; `job_numbers` assigns the numbers. A
+//! space's job has no name of its own: volume, kind and disk identify it.
 
 pub use crate::job_numbers::JobId;
 use crate::job_numbers::Numbers;
@@ -16,7 +18,7 @@ const ENDED_MAX: usize = 100;
 pub enum JobKind {
     /// A returned copy receives the writes that it missed.
     Resync,
-    /// Slabs of a lost or retired disk are made anew on others.
+    /// Slabs of a lost or retired disk are rebuilt on others.
     Rebuild,
     /// Slabs move so that all disks are filled evenly.
     Rebalance,
@@ -26,12 +28,12 @@ pub enum JobKind {
     Check,
     /// Blocks whose checksum failed are written again from another copy.
     Repair,
-    /// Everything is moved off a disk before it leaves its pool: covers the jobs of all volumes that this
-    /// takes.
+    /// Everything is moved off a disk before it leaves its pool; includes the jobs of all volumes
+    /// for this.
     Retirement,
     /// The files and directories below a directory get its access entries.
     AclPropagation,
-    /// A volume of a node that is down, or has handed it over, is opened on this one.
+    /// This node opens a volume of a node that is down, or has handed it over.
     Takeover,
 }
 
@@ -57,7 +59,7 @@ pub struct Job {
     pub id: JobId,
     /// Work of the job.
     pub kind: JobKind,
-    /// The name of the thing that it works on.
+    /// Name of the object of the job.
     pub target: String,
     /// State of the job; final once it has ended.
     pub state: JobState,
@@ -69,9 +71,9 @@ pub struct Job {
     pub started_unix_s: u64,
     /// Unix seconds at which the job ended; `None`: it has not.
     pub ended_unix_s: Option<u64>,
-    /// `None`: unknown.
+    /// Estimated seconds until the end; `None`: unknown.
     pub remaining_s: Option<u64>,
-    /// Findings, or why it failed; may be empty.
+    /// Findings, or the reason of the failure; may be empty.
     pub message: String,
 }
 
@@ -103,7 +105,7 @@ pub struct JobName {
     pub disk: Option<DiskId>,
 }
 
-/// [`records::JobKind`], ordered.
+/// [`records::JobKind`], with an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SpaceJob {
     /// Copies writes that a disk missed.
@@ -126,7 +128,7 @@ impl SpaceJob {
         }
     }
 
-    /// Returns the kind as the space names it.
+    /// Returns the kind by its name in the space.
     pub fn cluster_kind(self) -> records::JobKind {
         match self {
             Self::Resync => records::JobKind::Resync,
@@ -136,7 +138,7 @@ impl SpaceJob {
         }
     }
 
-    /// The kind under which it is listed.
+    /// Returns the kind by its name in lists.
     pub(crate) fn listed(self) -> JobKind {
         match self {
             Self::Resync => JobKind::Resync,
@@ -151,7 +153,7 @@ impl SpaceJob {
 #[derive(Debug, Clone)]
 struct Check {
     job: Job,
-    /// The administrator ended it.
+    /// Whether an administrator ended it.
     is_cancelled: bool,
 }
 
@@ -159,7 +161,7 @@ struct Check {
 #[derive(Debug, Clone)]
 struct Retirement {
     job: Job,
-    /// Nothing is on the disk any more; it is about to leave its pool.
+    /// Whether the disk is empty and about to leave its pool.
     is_leaving: bool,
 }
 
@@ -168,18 +170,19 @@ struct Retirement {
 pub(crate) struct Emptied {
     /// Bytes that volumes still have on the disk.
     pub left_bytes: u64,
-    /// Why the retirement needs an administrator.
+    /// Reason why the retirement needs an administrator.
     pub blocked: Option<String>,
 }
 
 /// All jobs.
 ///
-/// Invariant: a number is in one of the lists at most; a space's job that is stopped is not listed as running.
+/// Invariant: a number is in at most one of the lists; a stopped job of a space is not listed as
+/// running.
 #[derive(Default)]
 pub struct Jobs {
     pub(crate) numbers: Numbers,
     running: BTreeMap<JobName, Job>,
-    /// Jobs stopped by the administrator: with the job if it can continue, without if it ended.
+    /// Jobs that an administrator stopped: with the job if it can continue, without if it ended.
     stopped: BTreeMap<JobName, Option<Job>>,
     checks: BTreeMap<JobId, Check>,
     retirements: BTreeMap<DiskId, Retirement>,
@@ -187,7 +190,7 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    /// Takes notice of the spaces' work; `target` names a volume.
+    /// Updates the spaces' jobs; `target` names a volume.
     pub fn update(
         &mut self,
         current: &[(VolumeId, JobStatus)],
@@ -202,7 +205,7 @@ impl Jobs {
                 continue;
             }
             if !self.running.contains_key(&name) {
-                // The time of day may have been set back.
+                // The clock may have been set back.
                 let started_unix_s = unix_s.saturating_sub(status.running_for.as_secs());
                 let job = Job::new(self.numbers.next(), name.kind.listed(), target(*volume), started_unix_s);
                 let message = name.disk.map(|disk| format!("disk {disk}")).unwrap_or_default();
@@ -229,7 +232,8 @@ impl Jobs {
         }
     }
 
-    /// Notes that a disk was brought up to date. A resync that began and ended between two updates is listed as well.
+    /// Notes that a disk was brought up to date. This lists a resync that began and ended between
+    /// two updates, too.
     pub fn joined(
         &mut self,
         volume: VolumeId,
@@ -257,7 +261,8 @@ impl Jobs {
         self.running.iter().find(|(_, job)| job.id == id).map(|(name, _)| *name)
     }
 
-    /// Stops a space's job for the administrator: a rebalance ends, others can continue later.
+    /// Stops a space's job on an administrator's request: a rebalance ends, others can continue
+    /// later.
     pub fn stop(&mut self, name: JobName, unix_s: u64) {
         let Some(job) = self.running.remove(&name) else { return };
         if name.kind == SpaceJob::Rebalance {
@@ -270,7 +275,7 @@ impl Jobs {
         self.stopped.insert(name, Some(job));
     }
 
-    /// Finds a stopped job by its number; it is not stopped any more.
+    /// Finds a stopped job by its number, and ends its stop.
     pub fn resume(&mut self, id: JobId) -> Option<JobName> {
         let mut stopped = self.stopped.iter();
         let name =
@@ -279,12 +284,12 @@ impl Jobs {
         Some(name)
     }
 
-    /// Lists jobs that wait for the administrator.
+    /// Lists jobs that an administrator stopped.
     pub fn stopped(&self) -> impl Iterator<Item = &Job> {
         self.stopped.values().flatten()
     }
 
-    /// Lists a job that found nothing to do.
+    /// Lists a job that had nothing to do.
     pub fn nothing_to_do(&mut self, kind: JobKind, target: String, unix_s: u64) -> JobId {
         let id = self.numbers.next();
         let job = Job::new(id, kind, target, unix_s);
@@ -322,14 +327,14 @@ impl Jobs {
         job.done_bytes = job.total_bytes - left_bytes;
         job.state = if blocked.is_some() { JobState::Suspended } else { JobState::Running };
         job.message = blocked.unwrap_or_default();
-        // The time of day may have been set back.
+        // The clock may have been set back.
         let spent_s = unix_s.saturating_sub(job.started_unix_s);
         let can_tell = job.state == JobState::Running && job.done_bytes > 0;
         job.remaining_s =
             can_tell.then(|| (spent_s as f64 * left_bytes as f64 / job.done_bytes as f64) as u64);
     }
 
-    /// Notes that nothing is on the disk any more.
+    /// Notes that the disk is empty.
     pub(crate) fn note_leaving(&mut self, disk: DiskId) {
         if let Some(Retirement { job, is_leaving }) = self.retirements.get_mut(&disk) {
             *is_leaving = true;
@@ -351,7 +356,7 @@ impl Jobs {
         }
     }
 
-    /// Tells why the retirement of the disk does not go on; `None` if it does.
+    /// Returns the reason why the retirement of the disk does not continue; `None` if it does.
     pub fn retirement_in_the_way(&self, disk: DiskId) -> Option<String> {
         let job = self.retirements.get(&disk).map(|retirement| &retirement.job);
         job.filter(|job| job.state == JobState::Suspended).map(|job| job.message.clone())
@@ -379,7 +384,7 @@ impl Jobs {
         id
     }
 
-    /// Finds the work of this kind, which an administrator began, on a target.
+    /// Finds the work of this kind, begun by an administrator, on a target.
     pub(crate) fn running(&self, kind: JobKind, target: &str) -> Option<JobId> {
         let is_meant = |check: &Check| check.job.kind == kind && check.job.target == target;
         self.checks.iter().find(|(_, check)| is_meant(check)).map(|(id, _)| *id)
@@ -397,7 +402,7 @@ impl Jobs {
         self.checks.values().any(|check| reads(check.job.kind))
     }
 
-    /// Asks a check to end. `false`: there is none of this number.
+    /// Requests the end of a check. `false`: there is none of this number.
     pub(crate) fn cancel_check(&mut self, id: JobId) -> bool {
         let check = self.checks.get_mut(&id);
         check.map(|check| check.is_cancelled = true).is_some()
@@ -407,7 +412,7 @@ impl Jobs {
         self.checks.get(&id).is_none_or(|check| check.is_cancelled)
     }
 
-    /// Notes how far a check is.
+    /// Notes the progress of a check.
     pub(crate) fn note_progress(&mut self, id: JobId, done_bytes: u64, total_bytes: u64) {
         if let Some(check) = self.checks.get_mut(&id) {
             check.job.done_bytes = done_bytes;
@@ -438,7 +443,7 @@ impl Jobs {
         self.ended.push_back(job);
     }
 
-    /// Lists running and suspended jobs, then those that ended lately.
+    /// Lists running and suspended jobs, then those that ended recently.
     pub fn list(&self) -> Vec<Job> {
         let checks = self.checks.values().map(|check| &check.job);
         let retirements = self.retirements.values().map(|retirement| &retirement.job);
@@ -506,7 +511,7 @@ mod tests {
         jobs.update(&[(volume, status(10))], 7, |_| "v".to_owned());
         let id = jobs.list()[0].id;
         jobs.stop(jobs.name_of(id).expect("it runs"), 7);
-        // The space may show it a little longer.
+        // The space may show the job a little longer.
         jobs.update(&[(volume, status(12))], 7, |_| "v".to_owned());
         jobs.update(&[], 7, |_| "v".to_owned());
         let listed = jobs.list();

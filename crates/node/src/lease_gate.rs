@@ -1,11 +1,11 @@
-//! Whether this node may answer for its volumes, at this very moment.
+//! The right of this node to answer for its volumes at this moment.
 //!
-//! A volume answers much from memory: its cache, its opens, its names. Another node may have changed
-//! all of that if it has claimed the volume, so nothing of a volume leaves the node without a lease
-//! ([`heartbeat`]). The clock is read when an answer leaves, after all that is in it was
-//! gathered: even if the process was stopped in between, the answer was true at a moment of the lease.
-//! On a single server there is no lease, and nothing is asked; one that becomes a node answers without
-//! until it has its first, and nobody else may join before that.
+//! A volume answers much from memory: its cache, its opens, its names. Another node may have
+//! changed all of that if it has claimed the volume, so nothing of a volume leaves the node without
+//! a lease ([`heartbeat`]). The clock is read when an answer leaves, after all its content was
+//! gathered: even if the process was stopped in between, the answer was true at a moment of the
+//! lease. A single server has no lease, and needs none. A server that becomes a node answers
+//! without a lease until it has its first, and no other node may join before that.
 
 use heartbeat::Offer;
 use heartbeat::shell::{Claim, HeartbeatLink, Retreat};
@@ -16,31 +16,33 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use types::{Monotonic, VolumeId};
 
-/// The heartbeats as the node uses them. Nothing here waits.
+/// The heartbeats, as seen by the node. No method waits.
 pub trait Heartbeats {
     /// Reads the clock of leases.
     fn now(&self) -> Monotonic;
 
-    /// The last lease; it may be over.
+    /// Returns the last lease, which may be over.
     fn offer(&self) -> Option<Offer>;
 
-    /// Whether all who may have answered before the claim have stopped. Until then the heartbeats wake the
-    /// loop when that may have changed.
+    /// Whether all nodes that may have answered before the claim have stopped. Until then the
+    /// heartbeats wake the loop when that may have changed.
     fn may_answer_for(&self, volume: VolumeId, claim: &Claim) -> bool;
 
-    /// Forgets the wait of an opening for this volume, whose claim is no longer asked for.
+    /// Forgets the wait of an opening for this volume, since nothing asks about its claim any more.
     fn forget_claim(&self, volume: VolumeId);
 
-    /// Volumes that another node had claimed up to this revision of the cluster's state are withdrawn.
+    /// Notes that volumes claimed by other nodes up to this revision of the cluster's state are
+    /// withdrawn.
     fn note_applied(&self, revision: u64);
 
-    /// Tells the others whether large messages come through between this node and most of the nodes.
+    /// Reports to the other nodes whether large messages get through between this node and most of
+    /// the nodes.
     fn note_reach(&self, reach_most: bool);
 
-    /// Wants this node to fall silent, as one that is dead, or not any more.
+    /// Makes this node fall silent, like a dead one, or ends that.
     fn retreat(&self, is_wanted: bool);
 
-    /// The state of the retreat.
+    /// Returns the state of the retreat.
     fn retreating(&self) -> Retreat;
 }
 
@@ -78,19 +80,20 @@ impl Heartbeats for HeartbeatLink {
     }
 }
 
-/// The node's lease, as far as it has read the records for it.
+/// The node's lease, as far as the node has read the records for it.
 ///
-/// Invariants: `until` is the end of a lease of a term in which the records were read; it never goes back.
+/// Invariant: `until` is the end of a lease in a term in which the records were read; it never goes
+/// back.
 pub(crate) struct LeaseGate {
-    /// None: a single server.
+    /// Empty on a single server.
     heartbeats: OnceCell<Rc<dyn Heartbeats>>,
-    /// Answers are given by a lease only.
+    /// Whether answers need a lease.
     is_bound: Cell<bool>,
     /// The last term in which the records were read; 0: none.
     term: Cell<u64>,
     until: Cell<Monotonic>,
     applied: Cell<u64>,
-    /// Volumes whose former owners are asked about.
+    /// Volumes whose former owners may still answer.
     asked: RefCell<BTreeSet<VolumeId>>,
 }
 
@@ -107,18 +110,18 @@ impl LeaseGate {
         })
     }
 
-    /// Has a single server, which becomes a node, look for its first lease.
+    /// Makes a single server, which becomes a node, look for its first lease.
     pub fn begin(&self, heartbeats: Rc<dyn Heartbeats>) {
         let is_first = self.heartbeats.set(heartbeats).is_ok();
         debug_assert!(is_first, "a node has heartbeats already");
     }
 
-    /// The heartbeats of this node; `None`: a single server has none.
+    /// Returns the heartbeats of this node; `None` on a single server.
     pub fn heartbeats(&self) -> Option<&dyn Heartbeats> {
         self.heartbeats.get().map(|heartbeats| &**heartbeats)
     }
 
-    /// Lets answers be given by the lease only, if this is the first; whether it is.
+    /// Makes answers need the lease, if this is the first one. Returns whether it is.
     pub fn bind(&self) -> bool {
         let Some(heartbeats) = self.heartbeats.get() else { return false };
         if self.is_bound.get() || heartbeats.now() >= self.until.get() {
@@ -128,17 +131,18 @@ impl LeaseGate {
         true
     }
 
-    /// Whether answers are given by a lease only.
+    /// Whether answers need a lease.
     pub fn is_bound(&self) -> bool {
         self.is_bound.get()
     }
 
-    /// Until when answers may be given.
+    /// Returns the end of the time for answers.
     pub fn until(&self) -> Monotonic {
         self.until.get()
     }
 
-    /// Takes the lease as it was offered last. Answers the term for which the records are to be read first, if it is such a one.
+    /// Takes the last lease offered. If it is of a new term, returns that term: the node must read
+    /// the records first.
     pub fn take_offer(&self) -> Option<u64> {
         let offer = self.heartbeats.get()?.offer()?;
         if offer.term != self.term.get() {
@@ -148,12 +152,13 @@ impl LeaseGate {
         None
     }
 
-    /// The records were read since the lease was offered in this term, and the node acts by them.
+    /// Notes that the records were read since the lease was offered in this term, and that the node
+    /// acts on them.
     pub fn admit(&self, term: u64) {
         self.term.set(term);
     }
 
-    /// Whether an answer may leave the node that was gathered before this was asked.
+    /// Whether an answer gathered before this call may leave the node.
     pub fn may_answer(&self) -> bool {
         let Some(heartbeats) = self.heartbeats.get().filter(|_| self.is_bound.get()) else { return true };
         if heartbeats.now() < self.until.get() {
@@ -163,7 +168,8 @@ impl LeaseGate {
         self.take_offer().is_none() && heartbeats.now() < self.until.get()
     }
 
-    /// Lets openings serve whose volumes nobody else answers for any more; whether there were any.
+    /// Lets openings serve once no other node answers for their volumes any more. Returns whether
+    /// there were any.
     pub fn permit<S: BlockStore, C: records::ClusterState>(
         &self,
         spaces: impl Iterator<Item = LocalSpace<S, C>>,
@@ -189,7 +195,8 @@ impl LeaseGate {
         permitted
     }
 
-    /// Tells up to which revision of the records nothing of another node's is answered for.
+    /// Reports the revision of the records up to which this node has withdrawn the volumes of other
+    /// nodes.
     pub fn note_applied(&self, revision: u64) {
         if let Some(heartbeats) = self.heartbeats.get()
             && revision > self.applied.replace(revision)
@@ -239,7 +246,7 @@ mod tests {
         assert!(!lease_gate.may_answer(), "the records were not read");
         lease_gate.admit(3);
         assert!(lease_gate.may_answer());
-        // Grown, over, and grown again in the same term.
+        // Extended, over, and extended again in the same term.
         fake.offer.set(Some(Offer { term: 3, until: Monotonic(700) }));
         fake.now.set(600);
         assert!(lease_gate.may_answer());
@@ -247,7 +254,7 @@ mod tests {
         assert!(!lease_gate.may_answer());
         fake.offer.set(Some(Offer { term: 3, until: Monotonic(1200) }));
         assert!(lease_gate.may_answer());
-        // In another term the last lease holds to its end, and the records are read first.
+        // In another term the last lease is valid to its end, and the records are read first.
         fake.offer.set(Some(Offer { term: 4, until: Monotonic(1500) }));
         assert_eq!(lease_gate.take_offer(), Some(4));
         assert!(lease_gate.may_answer());

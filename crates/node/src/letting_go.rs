@@ -1,15 +1,14 @@
-//! A node whose data do not reach the others lets its volumes go to one that they do reach.
+//! A node whose data do not reach the others releases its volumes to a node whose data do.
 //!
-//! Heartbeats are small, and a network may carry them and lose everything large. The node lives then by
-//! all that the others hear, and no write of its volumes comes through. Promises: a volume is let go
-//! only if most of the nodes that have copies of it cannot be reached from here, while all of them
-//! live, and if these have everything without the disks of this node. So one bad link never moves a
-//! volume, since the disk at its other end leaves instead. A volume is served here until the cluster's
-//! state takes the record that passes it on: the same fault may keep that from the state. Nobody would
-//! serve a volume that was withdrawn already, while the data on this node can be read here;
-//! [`crate::retreat`] handles that case. Nothing leaves a volume that was let go
-//! ([`crate::volume_opening`] opens it at its new node). Never decides about safety: the next owner
-//! claims the record, and disks refuse old epochs (I2, I3).
+//! Heartbeats are small, and a network may carry them and lose all large messages. The node is then
+//! alive to the others, and no write of its volumes gets through. Promises: a node releases a
+//! volume only if it cannot reach most of the nodes that have copies of it, while all of them live,
+//! and if these have all data without this node's disks. So one bad link never moves a volume,
+//! since the disk at its other end leaves instead. The node serves the volume until the cluster's
+//! state answers, since the same fault may cut off the state: a volume withdrawn before that would
+//! have no server, although its data can be read here. [`crate::retreat`] handles that case. No
+//! answer leaves a released volume ([`crate::volume_opening`] opens it at its new node). Never
+//! decides about safety: the next owner claims the record, and disks refuse old epochs (I2, I3).
 
 use crate::peers::Peers;
 use crate::pools::Pools;
@@ -23,7 +22,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use types::{NodeId, VolumeId};
 
-/// Lets volumes go.
+/// Releases volumes.
 #[derive(Clone)]
 pub(crate) struct LettingGo {
     pub tasks: Rc<Tasks>,
@@ -35,7 +34,7 @@ pub(crate) struct LettingGo {
 }
 
 impl LettingGo {
-    /// Begins to let go of volumes that others could serve and this node cannot.
+    /// Begins to release volumes that others could serve and this node cannot.
     pub fn look(&self) {
         let unreached: BTreeSet<NodeId> = self.peers.unreached(self.tasks.now()).into_keys().collect();
         if self.is_running.get() || unreached.is_empty() {
@@ -61,8 +60,8 @@ impl LettingGo {
         });
     }
 
-    /// Withdraws the volume, as its node's death would, and records that another node has it. If the state does not answer, the volume stays, and the
-    /// next look tries again.
+    /// Withdraws the volume, as its node's death would, and records that another node has it. If
+    /// the state does not answer, the volume stays, and the next check tries again.
     async fn let_go(&self, volume: VolumeId, own: NodeId, view: &View) {
         let Ok(pool) = self.volumes.pool_of(volume) else { return };
         if let Err(error) = self.state.change(move |state| demand_answer(state, volume)).await {
@@ -80,7 +79,7 @@ impl LettingGo {
         self.volumes.note_stopped(volume, self.tasks.now());
         until(|| served.is_sole().then_some(())).await;
         drop(served);
-        // All answered writes are on the others' disks; nothing more is answered from here.
+        // All acknowledged writes are on the others' disks, and this node answers no more.
         if let Some(space) = self.pools.space(pool) {
             space.forget_volume(volume);
         }
@@ -100,17 +99,18 @@ impl LettingGo {
     }
 }
 
-/// The record of a volume that is served here, as this node has changed it last: what the node has read of it may be older, and stays so while the
-/// state does not answer.
+/// Returns the record of a volume served here, as last changed by this node. The one that the node
+/// has read may be older, and stays so while the state does not answer.
 pub(crate) fn own_record(pools: &Pools, volumes: &Volumes, volume: VolumeId) -> Option<VolumeRecord> {
     pools.space(volumes.pool_of(volume).ok()?)?.record(volume)
 }
 
-/// Demands an answer of the state to as much as passes the volume on, and changes nothing.
+/// Makes the state answer a commit as large as the one that passes the volume on, without changing
+/// anything.
 pub(crate) fn demand_answer(state: &records::State, volume: VolumeId) -> Result<(), StateError> {
     let Some(found) = state.read::<VolumeRecord>(&volume.to_string())? else { return Ok(()) };
     let (key, value) = (found.value.key(), found.value.encode());
-    // No record has both revisions, and none comes to be if it is deleted meanwhile.
+    // No record has both revisions; nor will one, if the volume is deleted meanwhile.
     let nothing =
         Transaction::default().when(key.clone(), found.revision).when(key.clone(), 0).put(key, value);
     match state.commit(nothing) {
@@ -119,8 +119,8 @@ pub(crate) fn demand_answer(state: &records::State, volume: VolumeId) -> Result<
     }
 }
 
-/// Records that another node is to open a volume of `own`, for which this node answers nothing any
-/// more; `None`: nobody could, or another one has it.
+/// Records that another node is to open a volume of `own`, for which this node answers no more.
+/// `None`: no node could, or another one has it.
 fn pass_to_another(
     state: &records::State,
     volume: VolumeId,

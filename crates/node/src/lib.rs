@@ -1,16 +1,18 @@
-//! The life of disks, pools and volumes on one server: opening, supervision, retirement, scrubs, checks, jobs and damage.
+//! The life cycle of disks, pools and volumes on one server: opening, supervision, retirement,
+//! scrubs, checks, jobs and damage.
 //!
-//! Owns the state of every recorded disk, pool and volume. Promises: nothing is used that the records
-//! forbid; nothing here blocks the thread, and time comes in as an argument, so that one turn of the
-//! loop has one time. Never speaks a protocol: clients reach volumes through a [`Front`], and the
-//! caller shows the parts to people. `disk_issues` and `volume_issues` judge figures: which are an issue, and what to do about it.
+//! Owns the state of every recorded disk, pool and volume. Promises: a disk or volume is used only
+//! as the records allow. No code here blocks the thread, and time is an argument, so that one turn
+//! of the loop has one time. Never speaks a protocol: clients reach volumes through a [`Front`],
+//! and the caller shows the parts to administrators. `disk_issues` and `volume_issues` decide which
+//! figures are an issue, and its remedy.
 //!
 //! Parts that own state: [`tasks`], [`events`], [`disks`], [`pools`], [`volumes`], [`damage`],
-//! [`jobs`], [`records`]. Everything else works on a few of these, which its fields name. To find: a
-//! disk is taken out by [`disks::Disks`], opened by `disk_opening`, retired by [`disk_admin`]; a volume
-//! is opened and taken out by `volume_opening`; a pool leaves and comes by [`pool_care`]; `record_watch`
-//! acts on the records of other nodes of a cluster; `lease_gate` says whether anything may be answered.
-//! [`Node`] puts them together.
+//! [`jobs`], [`records`]. All other parts work on a few of these, named by their fields.
+//! [`disks::Disks`] takes a disk out, `disk_opening` opens it, [`disk_admin`] retires it.
+//! `volume_opening` opens a volume and takes it out. [`pool_care`] imports and exports pools.
+//! `record_watch` acts on the records of other nodes of a cluster. `lease_gate` decides whether the
+//! node may answer. [`Node`] puts them together.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Disks that count and time their operations, and that get a probe when nobody asks them for anything.
+//! Disks that count and time their operations, and that get a probe when they have no requests.
 
 use disk::{Disk, DiskCompletion, DiskError, DiskInfo, DiskOperation};
 use std::cell::{Cell, RefCell};
@@ -15,35 +15,36 @@ pub struct Counters {
     pub writes: Cell<u64>,
     pub write_bytes: Cell<u64>,
     pub flushes: Cell<u64>,
-    /// Operations answered with an error, or not in time.
+    /// Operations that failed or timed out.
     pub errors: Cell<u64>,
-    /// The disk did not answer in time, or is gone: it has to be opened anew.
+    /// Whether the disk timed out or is gone, so that it must be opened anew.
     pub lost: Cell<bool>,
     pub probes: Probes,
-    /// Time from each operation's submission to its answer, also if that was an error.
+    /// Time from each operation's submission to its answer, including errors.
     pub read_latency: RefCell<LatencyHistogram>,
     pub write_latency: RefCell<LatencyHistogram>,
     pub flush_latency: RefCell<LatencyHistogram>,
 }
 
-/// Reads of a block of a disk that nobody asks for anything: a disk that was pulled then says nothing by itself.
+/// Reads of a block of an idle disk, since a pulled disk sends no notice.
 ///
-/// Invariant: at most one is in work.
+/// Invariant: at most one probe is in progress.
 #[derive(Debug, Default)]
 pub struct Probes {
     wanted: Cell<bool>,
     in_work: Cell<bool>,
-    /// How many failed since the last one that did not.
+    /// Number of probes that failed since the last success.
     failed: Cell<u32>,
 }
 
-/// Failed probes in a row, at both ends of the disk, that are no bad blocks: the disk cannot be read.
+/// Failed probes in a row, at both ends of the disk, that cannot be bad blocks: the disk is
+/// unreadable.
 const FAILED_MAX: u32 = 2;
 /// A probe reads a block of this size.
 const PROBE_BYTES: usize = 4096;
 
 impl Probes {
-    /// Has the disk read a block at its next poll.
+    /// Makes the disk read a block at its next poll.
     pub fn ask(&self) {
         self.wanted.set(!self.in_work.get());
     }
@@ -84,9 +85,9 @@ enum Measured {
 /// An operation that the disk works on.
 #[derive(Debug, Clone, Copy)]
 struct InWork {
-    /// The caller's; `None`: a probe.
+    /// The caller's token; `None`: a probe.
     token: Option<u64>,
-    /// `None`: it is not measured.
+    /// `None`: not measured.
     measured: Option<Measured>,
     since: Monotonic,
 }
@@ -95,9 +96,10 @@ fn add(counter: &Cell<u64>, value: u64) {
     counter.set(counter.get() + value);
 }
 
-/// A disk behind counters, which are also told how long each operation took.
+/// A disk behind counters, which also record each operation's latency.
 ///
-/// Invariant: the disk beneath knows each operation by its place in `in_work`; the places that no operation has are those in `free`.
+/// Invariant: the disk beneath knows each operation by its place in `in_work`; `free` has the
+/// places without an operation.
 pub struct MeteredDisk {
     disk: Box<dyn Disk>,
     counters: Rc<Counters>,
@@ -106,9 +108,9 @@ pub struct MeteredDisk {
 }
 
 impl MeteredDisk {
-    /// Takes counters that continue from an earlier opening of the same disk.
+    /// Takes over counters, which continue those of an earlier opening of the same disk.
     pub fn new(disk: Box<dyn Disk>, counters: Rc<Counters>) -> Self {
-        // Answers of an earlier opening do not come any more.
+        // Answers of an earlier opening never arrive.
         counters.probes.answered(true);
         Self { disk, counters, in_work: Vec::new(), free: Vec::new() }
     }
@@ -123,7 +125,7 @@ impl MeteredDisk {
         self.disk.submit(place, DiskOperation::Read { offset: block * PROBE_BYTES as u64, into });
     }
 
-    /// Gives an operation a place, by which the disk knows it.
+    /// Gives an operation its place, by which the disk knows it.
     fn enter(&mut self, operation: InWork) -> u64 {
         match self.free.pop() {
             Some(place) => {
@@ -182,7 +184,8 @@ impl Disk for MeteredDisk {
         let mut at = before;
         while let Some(answer) = out.get_mut(at) {
             let operation = self.in_work[answer.token as usize].take();
-            // An answer to another operation would be taken for this one's: nothing of the disk could be believed.
+            // An answer to another operation would pass for this one's, and nothing of the disk
+            // could be trusted.
             let operation = operation.expect("a disk answers each operation once");
             self.free.push(answer.token as u32);
             if let Some(measured) = operation.measured {
@@ -234,7 +237,7 @@ mod tests {
         let counters = Rc::new(Counters::default());
         let mut disk = MeteredDisk::new(Box::new(MemoryDisk::new(1 << 20)), counters.clone());
         for round in 1..=3 {
-            // Later operations use the places again.
+            // Later operations reuse the places.
             for (token, operation) in [
                 (u64::MAX - round, DiskOperation::Flush),
                 (round, DiskOperation::Read { offset: 0, into: BufMut::for_overwrite(4096) }),
@@ -253,7 +256,7 @@ mod tests {
         assert_eq!(disk.in_work.len(), 3, "places are used again");
     }
 
-    /// Polls a disk that has a probe in work; returns its caller's completions.
+    /// Polls a disk with a probe in progress. Returns its caller's completions.
     fn probed(disk: &mut MeteredDisk) -> Vec<DiskCompletion> {
         disk.counters.probes.ask();
         assert!(disk.has_news());
@@ -268,7 +271,7 @@ mod tests {
         let mut disk = MeteredDisk::new(Box::new(MemoryDisk::new(1 << 20)), counters.clone());
         assert!(probed(&mut disk).is_empty());
         assert_eq!((counters.operations(), counters.read_latency.borrow().count()), (0, 0));
-        // Beside others, which keep their tokens.
+        // Concurrent with others, which keep their tokens.
         disk.submit(7, DiskOperation::Flush);
         disk.submit(8, DiskOperation::Read { offset: 0, into: BufMut::for_overwrite(4096) });
         let mut tokens: Vec<u64> = probed(&mut disk).iter().map(|answer| answer.token).collect();
@@ -284,7 +287,7 @@ mod tests {
             let beneath = CrashDisk::new(CrashOptions::new(1 << 20));
             let mut disk = MeteredDisk::new(Box::new(beneath.clone()), counters.clone());
             let is_out = || counters.lost.get() || counters.probes.is_unreadable();
-            // One block that cannot be read, among blocks that can.
+            // One unreadable block, among readable ones.
             if lost_at > 1 {
                 beneath.inject(Fault::nth(FaultTarget::Read, 0, FaultAction::Fail(error.clone())));
                 probed(&mut disk);
@@ -297,7 +300,7 @@ mod tests {
                 assert!(probed(&mut disk).is_empty());
                 assert_eq!(is_out(), probe == lost_at, "{error:?} after {probe}");
             }
-            // The disk is opened anew: that decides.
+            // Opening the disk anew decides.
             MeteredDisk::new(Box::new(MemoryDisk::new(1 << 20)), counters.clone());
             assert!(!counters.probes.is_unreadable());
         }

@@ -47,22 +47,22 @@ use std::time::Duration;
 use sys::driver::Driver;
 use types::{DiskId, FileTime, Monotonic, VolumeId};
 
-/// An administrator's settings for disks and volumes.
+/// Settings that an administrator chooses for disks and volumes.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// RAM for cached reads, buffered writes and metadata, over all volumes.
     pub cache_bytes: u64,
     /// Most opens of one volume by clients.
     pub opens: usize,
-    /// Byte-range locks that one open holds or waits for at most.
+    /// Most byte-range locks that one open holds or waits for.
     pub locks_per_open: usize,
-    /// A disk that does not answer an operation within it is taken out.
+    /// Timeout of a disk's operation, after which the disk is taken out.
     pub disk_timeout: Duration,
-    /// A disk that stays away longer has its slabs rebuilt onto others.
+    /// Absence of a disk after which its slabs are rebuilt on others.
     pub repair_delay: Duration,
-    /// Every block is verified once in it; zero: never.
+    /// Period in which every block is verified once; zero: never.
     pub scrub_period: Duration,
-    /// Bytes a second that a scrub reads at most.
+    /// Most bytes that a scrub reads in a second.
     pub scrub_rate: u64,
 }
 
@@ -78,23 +78,23 @@ pub struct Options {
     pub front: Box<dyn Front>,
     /// Settings as configured.
     pub settings: Settings,
-    /// Places to look for disks that are not where they were.
+    /// Places to search for disks that are not at their recorded paths.
     pub search: Vec<PathBuf>,
-    /// This server's name, for people who find its disks elsewhere.
+    /// This server's name, for administrators who find its disks elsewhere.
     pub host: String,
-    /// Present on a node of a cluster; a single server has none.
+    /// Set on a node of a cluster; `None` on a single server.
     pub membership: Option<ClusterMembership>,
 }
 
 /// The disks, pools and volumes of one server.
 ///
-/// A turn of the loop is [`Node::tell_time`], then [`Node::poll`] until nothing moves; [`Node::care`]
-/// once a second. Commands are futures of the public parts, and run while [`Node::poll`] runs the task
-/// that awaits them.
+/// A turn of the loop is [`Node::tell_time`], then [`Node::poll`] until nothing moves;
+/// [`Node::care`] once a second. Commands are futures of the public parts. They run while
+/// [`Node::poll`] runs the task that awaits them.
 pub struct Node {
-    /// Futures of commands and of upkeep, and the time of the turn.
+    /// Futures of commands and of maintenance, and the time of the turn.
     pub tasks: Rc<Tasks>,
-    /// Last events, for the log and for people.
+    /// Recent events, for the log and for health.
     pub events: Rc<Events>,
     /// Recorded disks of this server.
     pub disks: Rc<Disks>,
@@ -104,17 +104,17 @@ pub struct Node {
     pub volumes: Rc<Volumes>,
     /// Known damage of disks and volumes.
     pub damage: Rc<DamageBook>,
-    /// Storage jobs that run, are stopped, or ended lately.
+    /// Storage jobs that run, are stopped, or ended recently.
     pub jobs: Rc<RefCell<Jobs>>,
-    /// Upkeep of the records' copies on the disks.
+    /// Updates of the records' copies on the disks.
     pub keeper: Rc<Keeper>,
-    /// Files that lost data, as last found.
+    /// Files that lost data, by the last search.
     pub damaged_files: Rc<DamagedFiles>,
     /// Keeps known damage in the cluster state.
     pub damage_keeper: DamageKeeper,
     /// Searches for files that lost data.
     pub damage_search: DamageSearch,
-    /// Commands on disks, and upkeep of their records.
+    /// Commands on disks, and updates of their records.
     pub disk_admin: DiskAdmin,
     /// Commands on pools.
     pub pool_care: PoolCare,
@@ -124,7 +124,7 @@ pub struct Node {
     pub peers: Rc<Peers>,
     /// Commands that name files by path.
     pub volume_paths: VolumePaths,
-    /// Begins to hand access entries down.
+    /// Begins propagations of access entries.
     pub acl_propagations: AclPropagations,
     /// Commands on quotas.
     pub volume_quotas: VolumeQuotas,
@@ -146,22 +146,23 @@ pub struct Node {
     pub(crate) record_watch: RecordWatch,
     pub(crate) kept: Rc<PersistedState>,
     pub(crate) lease_gate: Rc<LeaseGate>,
-    /// Volumes that another node has claimed, to be withdrawn.
+    /// Volumes claimed by another node, to be withdrawn.
     lost: RefCell<Vec<VolumeId>>,
-    /// Every recorded disk was tried once: before, no disk is given records, which may turn out to be too old.
+    /// Whether every recorded disk was tried once. Before that no disk gets records, which may turn
+    /// out to be too old.
     all_disks_tried: Cell<bool>,
     pub(crate) draining_of_node: Draining,
     letting_go: LettingGo,
     retreating: Retreating,
-    /// Nothing new is begun.
+    /// Whether no new work may begin.
     draining: Cell<bool>,
 }
 
-/// Time above the disk's own timeout, so that the disk is heard first.
+/// Time above the disk's own timeout, so that the disk's error comes first.
 const ABOVE_DISK_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Node {
-    /// Makes a node without pools, disks and volumes; they come from the records in later turns.
+    /// Makes a node without pools, disks and volumes; later turns add them from the records.
     pub fn new(options: Options, now: Monotonic, wall_clock: FileTime) -> Self {
         let Options { driver, on_loop, state: records, front, settings, search, host, membership } = options;
         let tasks = Rc::new(Tasks::new(driver.waker(), now, wall_clock));
@@ -213,12 +214,12 @@ impl Node {
         self.recovery.begin();
     }
 
-    /// Every recorded disk was tried, and every volume serves or cannot.
+    /// Whether every recorded disk was tried, and every volume serves or cannot.
     pub fn is_recovered(&self) -> bool {
         self.disks.were_all_tried() && !self.volumes.is_any_opening()
     }
 
-    /// Begins a turn: brings the time to everything that waits for it.
+    /// Begins a turn: passes the time to all parts.
     pub fn tell_time(&self, now: Monotonic) {
         self.tasks.tell_time(now);
         self.pools.handle_timeout(now, &self.damage);
@@ -229,13 +230,13 @@ impl Node {
         }
     }
 
-    /// Tells the time of day, which an administrator may set.
+    /// Sets the time of day, which an administrator may change.
     pub fn set_wall_clock(&self, now: Monotonic, wall_clock: FileTime) {
         self.tasks.set_wall_clock(now, wall_clock);
         self.volumes.set_wall_clock(now, wall_clock);
     }
 
-    /// Runs everything that can continue. `true`: something moved.
+    /// Runs all ready work. `true`: there was some.
     pub fn poll(&self) -> bool {
         if !self.all_disks_tried.get() && self.disks.were_all_tried() {
             self.all_disks_tried.set(true);
@@ -280,7 +281,7 @@ impl Node {
         self.events.note(event, unix_s);
     }
 
-    /// Logs changes of a disk in a volume: it may be back before anybody looks at health.
+    /// Logs changes of a disk in a volume: the disk may be back before anybody reads health.
     fn tell(&self, volume: VolumeId, event: &Event) {
         let Some((disk, told)) = told(event) else { return };
         let (volume, disk) = (self.volumes.name(volume), self.disk_name(disk));
@@ -297,7 +298,7 @@ impl Node {
         }
     }
 
-    /// The disk's path, behind its server's name if that is another one.
+    /// Returns the disk's path, after its server's name if that is another one.
     fn disk_name(&self, disk: DiskId) -> String {
         if let Some(slot) = self.disks.slots().get(&disk) {
             return slot.record.path.clone();
@@ -307,18 +308,18 @@ impl Node {
         found.map_or_else(|| disk.to_string(), |disk| format!("{}:{}", disk.fault_domain.node, disk.path))
     }
 
-    /// Whether requests wait that leave for the disks at the next poll only.
+    /// Whether requests wait that only the next poll sends to the disks.
     pub fn has_unsent(&self) -> bool {
         self.pools.has_unsent()
     }
 
-    /// When [`Node::tell_time`] is due at the latest.
+    /// Returns the latest time for the next [`Node::tell_time`].
     pub fn next_timeout(&self) -> Monotonic {
         let others = [self.tasks.next_wake(), self.pools.next_timeout()];
         others.into_iter().flatten().fold(self.disks.next_timeout(), Monotonic::min)
     }
 
-    /// Looks after everything. To be called once a second.
+    /// Runs the maintenance of all parts. Call once a second.
     pub fn care(&self) {
         self.job_control.care();
         if self.draining.get() {
@@ -351,19 +352,20 @@ impl Node {
         self.damaged_files.search_if_due();
     }
 
-    /// Begins nothing new from now on: the server drains.
+    /// Begins no new work from now on, since the server drains.
     pub fn stop(&self) {
         self.draining.set(true);
         self.record_watch.stop();
         self.damaged_files.stop();
     }
 
-    /// Hands the volumes of a server that stops over to other nodes, so that their clients wait for no time-out; gives up at `deadline`.
+    /// Hands the volumes of a stopping server over to other nodes, so that their clients wait for
+    /// no timeout; gives up at `deadline`.
     pub async fn hand_over(&self, deadline: Monotonic) {
         self.draining_of_node.hand_over_all(deadline).await;
     }
 
-    /// Makes everything durable and leaves the volumes settled; gives up at `deadline`.
+    /// Makes all data durable and leaves the volumes settled; gives up at `deadline`.
     pub async fn close_volumes(&self, deadline: Monotonic) {
         let is_late = || self.tasks.now() >= deadline;
         let volumes = self.volumes.ids();
@@ -391,7 +393,7 @@ impl Node {
     }
 }
 
-/// The parts that own state; parts that work on several of them get some of these.
+/// The parts with state of their own; other parts get some of these.
 struct Shared {
     tasks: Rc<Tasks>,
     state: State,

@@ -1,4 +1,4 @@
-//! A cluster node's exchange with the outside: the heartbeats, and the bus between the nodes.
+//! A cluster node's exchanges with other nodes: heartbeats, and the bus.
 
 use crate::node::Node;
 use crate::peers::{ClusterMembership, NodeLife};
@@ -10,12 +10,13 @@ use space::message::{PeerId, Request, RequestId, Response};
 use std::collections::BTreeMap;
 use types::{DiskId, NodeId};
 
-/// How often a record is written over one that was changed meanwhile.
+/// Attempts to update a record that others change at the same time.
 const WRITES_MAX: usize = 10;
 
 impl Node {
-    /// Makes the single server a node of a cluster, of which it is the first, while it serves: the records are the cluster's from now on, and its disks
-    /// stand there as this node's ([`adopt_records`]). It answers without a lease until it has one; nobody else may be let into the cluster before
+    /// Makes the single server the first node of a cluster, while it serves: the records are the
+    /// cluster's from now on, with its disks as this node's ([`adopt_records`]). The node answers
+    /// without a lease until it has one. No other node may join the cluster before
     /// [`Node::has_joined`].
     pub fn join(&self, membership: ClusterMembership) {
         let heartbeats = membership.heartbeats.clone();
@@ -25,7 +26,7 @@ impl Node {
             slot.record.node = self.peers.own();
             self.peers.name_domain(&mut slot.record.fault_domain);
             if let Some(store) = slot.store() {
-                // From now on spaces of other nodes write there, too.
+                // From now on spaces of other nodes write to it, too.
                 store.verify_writes();
             }
         }
@@ -36,31 +37,32 @@ impl Node {
         self.record_watch.begin(self.kept.state().watch_with("", move || waker.wake()));
     }
 
-    /// Whether the node answers by leases, and the records of the volumes that it serves name it: other
-    /// nodes know its volumes from then on.
+    /// Whether the node answers by leases, and the records of its volumes name it, so that other
+    /// nodes know of them.
     pub fn has_joined(&self) -> bool {
         self.lease_gate.is_bound() && self.pools.are_named()
     }
 
-    /// Whether most of the nodes hear this one: its knowledge of their lives holds now. A single server
-    /// hears all that there are.
+    /// Whether most of the nodes hear this one, so that its knowledge of live nodes is current. A
+    /// single server always does.
     pub fn hears_most(&self) -> bool {
         self.lease_gate.may_answer()
     }
 
-    /// Takes a majority's verdicts on all nodes, this one too. To be called once they are known, and after
-    /// each change; before, no volume is opened.
+    /// Takes a majority's verdicts on all nodes, including this one. Call once they are known, and
+    /// after each change. Before the first call, no volume is opened.
     pub fn set_nodes(&self, nodes: BTreeMap<NodeId, NodeLife>) {
         self.record_watch.set_nodes(nodes);
         self.draining_of_node.look();
     }
 
-    /// The life of this node that may answer: another one in each term of its lease. None: it is about to be recorded.
+    /// Returns the incarnation of this node that may answer: each term of its lease has another.
+    /// `None`: it is being recorded.
     pub fn incarnation(&self) -> Option<u64> {
         self.record_watch.incarnation()
     }
 
-    /// Takes a request of the coordinator of node `from`; answered by [`Node::poll_remote`].
+    /// Takes a request of node `from`'s coordinator. [`Node::poll_remote`] returns the answer.
     pub fn handle_remote(&self, peer: PeerId, from: NodeId, disk: DiskId, request: Request) {
         let space = self.space_of(disk).or_else(|| self.pools.spaces().into_iter().next());
         if let Some(space) = space {
@@ -75,26 +77,26 @@ impl Node {
         }
     }
 
-    /// Takes the requests that begin sessions, and were admitted to their disks since this was asked last.
+    /// Takes requests admitted to their disks since the last call that begin sessions.
     pub fn take_begun(&self) -> Vec<(PeerId, RequestId)> {
         self.pools.entries().values().flat_map(|entry| entry.space.take_begun()).collect()
     }
 
-    /// A connection of another node is lost.
+    /// Ends the sessions of a lost connection of another node.
     pub fn end_peer(&self, peer: PeerId) {
         for entry in self.pools.entries().values() {
             entry.space.end_peer(peer);
         }
     }
 
-    /// Reports on a disk of this node, with the findings of scrubs since `cursor` (0: ever); none if the
-    /// disk is not there.
+    /// Reports on a disk of this node, with the findings of scrubs since `cursor` (0: ever); `None`
+    /// if the disk is absent.
     pub fn report(&self, disk: DiskId, cursor: u64) -> Option<DiskReport> {
         let report = self.space_of(disk)?.report(disk, cursor)?;
         Some(DiskReport { pace: self.slow_disks.pace(disk), ..report })
     }
 
-    /// Outcomes of late reads, by the node of the disk that was asked first.
+    /// Returns the outcomes of late reads, by the node of the disk that was asked first.
     pub fn late_reads(&self) -> BTreeMap<NodeId, LateReads> {
         let (disks, mut all) = (self.peers.disks(), BTreeMap::<NodeId, LateReads>::new());
         for (disk, reads) in self.pools.entries().values().flat_map(|entry| entry.space.late_reads()) {
@@ -105,13 +107,14 @@ impl Node {
         all
     }
 
-    /// The recorded volumes that nobody serves, and has not for some seconds, as far as that is known here. To be asked every few seconds.
+    /// Lists the recorded volumes that no node has served for some seconds, by this node's
+    /// knowledge. Call every few seconds.
     pub fn unserved(&self) -> Vec<VolumeRecord> {
         let is_absent = |volume| self.volumes.is_elsewhere(volume);
         self.peers.unserved(self.tasks.now(), is_absent)
     }
 
-    /// Takes the report of a node on a disk of its own; of another one's disks it has nothing to say.
+    /// Takes a node's report on a disk of its own. A report on another node's disk is ignored.
     pub fn note_report(&self, from: NodeId, report: &DiskReport) {
         let disks = self.peers.disks();
         let pool = disks.get(&report.disk).filter(|disk| disk.node == Some(from)).map(|disk| disk.pool);
@@ -135,7 +138,7 @@ impl Node {
 /// Makes the disks of a single server those of a node, which becomes the first of a cluster.
 ///
 /// # Errors
-/// Those of the state; nothing is changed then, or nobody knows.
+/// Errors of the state: then nothing was changed, or the outcome is unknown.
 pub fn adopt_records(state: &State, node: NodeId, name: &str) -> Result<(), StateError> {
     for _ in 0..WRITES_MAX {
         let mut changes = Transaction::default();

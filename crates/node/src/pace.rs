@@ -1,24 +1,25 @@
 //! Latencies of disks, compared with their peers'.
 //!
-//! Each durable write waits for the slowest of its copies, so that one disk which takes a third of a
-//! second for a request, and never fails, slows a whole pool down. The mean latencies of a disk within
-//! windows of [`WINDOW`], by kind of operation, are compared with the median of the disk's peers:
-//! present disks of the same pool and kind of medium, on any server (each reports once a second the
-//! latencies of its own disks, so that the network does not count). Promises: disks that are all alike
-//! slow are no news; a disk counts as slow after two windows in a row, and as well again after three.
+//! Each durable write waits for the slowest of its copies. So one disk that takes a third of a
+//! second for a request, and never fails, slows a whole pool down. The mean latencies of a disk
+//! within windows of [`WINDOW`], by kind of operation, are compared with the median of the disk's
+//! peers: present disks of the same pool and kind of medium, on any server (each reports once a
+//! second the latencies of its own disks, so that the network does not count). Promises: equally
+//! slow disks are not reported. A disk counts as slow after two windows in a row, and as recovered
+//! after three.
 
 use crate::metered_disk::Counters;
 use std::time::Duration;
 
-/// Long enough for a burst of large requests to pass.
+/// Length of a window: long enough to average out a burst of large requests.
 pub(crate) const WINDOW: Duration = Duration::from_secs(30);
-/// A mean of fewer operations says nothing.
+/// Least operations for a meaningful mean.
 const OPERATIONS_MIN: u64 = 10;
-/// Ratio to the peers' mean at which a disk counts as slow; below half of that it is well again.
+/// Ratio to the peers' mean at which a disk counts as slow; below half of that it has recovered.
 const TIMES: u32 = 8;
-/// No mean below is slow: of flash, and of spinning disks, which take longer with a deep queue.
+/// Least mean of a slow disk: of flash, and of spinning disks, which take longer with a deep queue.
 const LEAST: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(150)];
-/// Windows in a row after which a disk counts as slow, and after which it does no more.
+/// Windows in a row after which a disk counts as slow, and after which it no longer does.
 const WINDOWS_SLOW: u8 = 2;
 const WINDOWS_WELL: u8 = 3;
 
@@ -37,7 +38,7 @@ impl Asked {
     const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Flush];
 }
 
-/// A disk that is much slower than its peers, as of the last window that showed it.
+/// A disk that is much slower than its peers, by the last window that showed that.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slow {
     /// Kind of operation that is slow.
@@ -60,7 +61,7 @@ pub struct Pace {
     seen: [(u64, Duration); 3],
     /// Means of the last window.
     last: Means,
-    /// Windows in a row that said other than `slow` does.
+    /// Windows in a row that contradicted `slow`.
     contrary: u8,
     slow: Option<Slow>,
 }
@@ -70,7 +71,7 @@ impl Pace {
         self.slow.as_ref()
     }
 
-    /// Mean latencies of the last window.
+    /// Returns the mean latencies of the last window.
     pub(crate) fn last(&self) -> Means {
         self.last
     }
@@ -98,7 +99,7 @@ impl Pace {
                     (slow.asked, slow.mean, slow.peers) = (*asked, *mean, *peers);
                     false
                 }
-                // A window in which nothing could be compared says nothing.
+                // A window without anything to compare proves nothing.
                 None if own.iter().all(Option::is_none) => return,
                 None => slowest(own, peers, is_rotational, TIMES / 2).is_none(),
             },
@@ -117,7 +118,7 @@ impl Pace {
     }
 }
 
-/// The kind of operation for which the disk takes most time beyond its peers, if it is that much
+/// Returns the kind of operation in which the disk exceeds its peers most, if it is that much
 /// slower: its mean and theirs.
 fn slowest(
     own: &Means,
@@ -144,7 +145,7 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// Means of writes alone.
+    /// Makes means of writes alone.
     fn writes(mean_ms: u64) -> Means {
         [None, Some(millis(mean_ms)), None]
     }

@@ -1,8 +1,8 @@
-//! The other nodes of a cluster, as this one knows them: the live ones, the owner of each disk, the
+//! This node's knowledge of the others in a cluster: the live ones, the owner of each disk, the
 //! node of each volume.
 //!
-//! Owns the knowledge of other nodes from heartbeats and records. Promises: pure bookkeeping; verdicts
-//! come from outside. A single server has nothing in here, and nothing is asked of it.
+//! Owns the knowledge of other nodes from heartbeats and records. Promises: pure bookkeeping;
+//! verdicts come from outside. Empty and unused on a single server.
 
 use crate::lease_gate::Heartbeats;
 use records::{Condition, DiskRecord, DiskState, FaultDomain, NodeLease, Record, Stored, VolumeRecord};
@@ -23,9 +23,9 @@ pub type MakeTransport = Box<dyn Fn(PoolId) -> Box<dyn Transport>>;
 pub struct ClusterMembership {
     /// This node.
     pub node: NodeId,
-    /// This node's name, which the fault domains of its disks have.
+    /// This node's name, in the fault domains of its disks.
     pub name: String,
-    /// For how long a majority of the nodes lets one answer for its volumes.
+    /// Duration of the lease by which a majority of the nodes lets this one answer for its volumes.
     pub lease: Duration,
     /// Whether this node may answer for its volumes.
     pub heartbeats: Rc<dyn Heartbeats>,
@@ -33,13 +33,13 @@ pub struct ClusterMembership {
     pub transport: MakeTransport,
 }
 
-/// Time without a connection of the bus after which a node is not reached. A silent connection is given
-/// up after two seconds, and the next one says within two more that it carries no large messages: by
-/// then disks that are waited for are not late yet.
+/// Time without a connection of the bus after which a node counts as unreached. A silent connection
+/// is closed after two seconds, and the next one shows within two more that it carries no large
+/// messages. By then disks with pending requests are not late yet.
 pub(crate) const UNREACHED_AFTER: Duration = Duration::from_secs(3);
 
-/// Time without service after which a volume is reported: a takeover takes two seconds or so, and an
-/// opening that waits for disks is left to another node after ten.
+/// Time without service after which a volume is reported: a takeover takes about two seconds, and
+/// after ten an opening that waits for disks is left to another node.
 const UNSERVED_AFTER: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 
 /// A node that no connection of the bus reaches.
@@ -47,26 +47,28 @@ const UNSERVED_AFTER: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 
 pub struct Unreached {
     /// Time since which no connection reaches the node.
     pub since: Monotonic,
-    /// Address of the last try.
+    /// Address of the last attempt.
     pub address: Option<SocketAddr>,
-    /// Why that failed.
+    /// Reason why the last attempt failed.
     pub why: String,
 }
 
-/// Whether a node lives, as a majority of the nodes sees it.
+/// Whether a node lives, by the verdict of a majority of the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeLife {
-    /// A majority hears it. A verdict of fewer nodes must not be passed in here.
+    /// Whether a majority hears it. Verdicts of fewer nodes must not come here.
     pub is_up: bool,
-    /// This node and that one can talk. If not, its disks answer nothing here, although others may hear it.
+    /// Whether this node and that one can talk. If not, its disks answer no requests from here,
+    /// although other nodes may hear it.
     pub is_reached: bool,
-    /// The node may get volumes: it neither drains nor leaves.
+    /// Whether the node may get volumes: it neither drains nor leaves.
     pub takes_volumes: bool,
-    /// The life of it that is up, or down; `None`: the last that is recorded. One that a majority took for dead comes back as another.
+    /// Incarnation of the node that is up, or down; `None`: the last one recorded. A node that a
+    /// majority declared dead comes back with another.
     pub incarnation: Option<u64>,
 }
 
-/// Changes by one turn of the verdicts.
+/// Changes by one set of verdicts.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Turned {
     /// Disks of nodes that went down, or are cut off from this one.
@@ -84,28 +86,29 @@ pub(crate) struct Turned {
 pub struct Peers {
     membership: OnceCell<ClusterMembership>,
     nodes: RefCell<BTreeMap<NodeId, NodeLife>>,
-    /// Disks of other nodes, as they are recorded.
+    /// Recorded disks of other nodes.
     disks: RefCell<BTreeMap<DiskId, DiskRecord>>,
-    /// The owner of each recorded disk, this node's own as well.
+    /// The owner of each recorded disk, this node included.
     homes: RefCell<BTreeMap<DiskId, NodeId>>,
-    /// The volumes as they were recorded when that was last read.
+    /// The volumes at the last reading of the records.
     volumes: RefCell<BTreeMap<VolumeId, VolumeRecord>>,
-    /// The life of each node that may answer, as of the last reading.
+    /// The incarnation of each node that may answer, at the last reading.
     leases: RefCell<BTreeMap<NodeId, Stored<NodeLease>>>,
-    /// When nodes went down, for the log.
+    /// Times when nodes went down, for the log.
     down_since: RefCell<BTreeMap<NodeId, Monotonic>>,
-    /// Verdicts have come: before, no volume is opened.
+    /// Whether verdicts have come: before that no volume is opened.
     is_told: Cell<bool>,
-    /// Since when nobody serves these volumes, as far as that is known here.
+    /// Times since which no node serves these volumes, by this node's knowledge.
     unserved_since: RefCell<BTreeMap<VolumeId, Monotonic>>,
-    /// Nodes that no connection of the bus reaches, and since when.
+    /// Nodes that no connection of the bus reaches.
     unreached: RefCell<BTreeMap<NodeId, Unreached>>,
-    /// Disks of nodes that have left which were to come back at this one and may not, and why.
+    /// Disks of nodes that have left which were to come back at this node and may not, with the
+    /// reasons.
     refused: RefCell<BTreeMap<DiskId, String>>,
 }
 
 impl Peers {
-    /// Makes the neighbours of a node, or with `None` of a single server, which has none.
+    /// Makes the peers of a node, or with `None` those of a single server, which has none.
     pub fn new(membership: Option<ClusterMembership>) -> Self {
         let peers = Self::default();
         if let Some(membership) = membership {
@@ -114,23 +117,23 @@ impl Peers {
         peers
     }
 
-    /// Makes the single server a node, which it is for life.
+    /// Makes the single server a node, permanently.
     pub(crate) fn join(&self, membership: ClusterMembership) {
         let is_first = self.membership.set(membership).is_ok();
         debug_assert!(is_first, "a server is a node of one cluster");
     }
 
-    /// This node, if it is one of a cluster.
+    /// Returns this node, if it is one of a cluster.
     pub fn own(&self) -> Option<NodeId> {
         self.membership.get().map(|membership| membership.node)
     }
 
-    /// Notes the owner on records of this server's disks, which are about to be written.
+    /// Sets the owner in records of this server's disks before they are written.
     pub(crate) fn name_own(&self, records: &mut [DiskRecord]) {
         records.iter_mut().for_each(|record| record.node = self.own());
     }
 
-    /// Names this node in the fault domain of a disk of it.
+    /// Sets this node in the fault domain of one of its disks.
     pub(crate) fn name_domain(&self, domain: &mut FaultDomain) {
         if let Some(membership) = self.membership.get() {
             domain.node.clone_from(&membership.name);
@@ -145,23 +148,23 @@ impl Peers {
         self.membership.get().map(|membership| (membership.transport)(pool))
     }
 
-    /// Whether the disk is this server's: on a single one all are.
+    /// Whether the disk is on this server. On a single server all are.
     pub(crate) fn is_own(&self, record: &DiskRecord) -> bool {
         self.own().is_none() || record.node == self.own()
     }
 
-    /// Disks of other nodes, as they are recorded.
+    /// Returns the recorded disks of other nodes.
     pub fn disks(&self) -> Ref<'_, BTreeMap<DiskId, DiskRecord>> {
         self.disks.borrow()
     }
 
-    /// The node that a volume is recorded to be with.
+    /// Returns the node that has the volume by its record.
     pub fn owner(&self, volume: VolumeId) -> Option<NodeId> {
         self.volumes.borrow().get(&volume)?.owner
     }
 
-    /// The node of the cluster that a volume is with, which this one does not serve: by its record as it was read last, which `known` may be older than. `None`:
-    /// that node has left, as others do in a recovery.
+    /// Returns the node of the cluster that has a volume not served here: by the record last read,
+    /// which may be newer than `known`. `None`: that node has left, as others do in a recovery.
     pub fn present_owner(&self, known: &VolumeRecord) -> Option<NodeId> {
         let volumes = self.volumes.borrow();
         let owner = volumes.get(&known.id).map_or(known.owner, |record| record.owner)?;
@@ -170,17 +173,18 @@ impl Peers {
         is_here.then_some(owner)
     }
 
-    /// Notes that a disk whose server has left may not come back, and why.
+    /// Notes that a disk whose server has left may not come back, with the reason.
     pub(crate) fn note_refused(&self, disk: DiskId, why: String) {
         self.refused.borrow_mut().insert(disk, why);
     }
 
-    /// Why the disk, whose server has left, was refused when it was to come back here.
+    /// Returns the reason why the disk, whose server has left, was refused when it was to come back
+    /// here.
     pub fn refusal(&self, disk: DiskId) -> Option<String> {
         self.refused.borrow().get(&disk).cloned()
     }
 
-    /// The name of a node, as far as it is known: this one's, and those of nodes with disks.
+    /// Returns the name of a node, if known: this one's, and those of nodes with disks.
     pub fn name(&self, node: NodeId) -> String {
         if let Some(own) = self.membership.get().filter(|own| own.node == node) {
             return own.name.clone();
@@ -190,17 +194,17 @@ impl Peers {
         of_node.map_or_else(|| node.to_string(), |disk| disk.fault_domain.node.clone())
     }
 
-    /// The volume's record when it was last read.
+    /// Returns the volume's record at the last reading.
     pub(crate) fn record(&self, volume: VolumeId) -> Option<VolumeRecord> {
         self.volumes.borrow().get(&volume).cloned()
     }
 
-    /// Whether the node lives; one without a verdict does not.
+    /// Whether the node lives. A node without a verdict does not.
     pub fn is_up(&self, node: NodeId) -> bool {
         self.nodes.borrow().get(&node).is_some_and(|life| life.is_up)
     }
 
-    /// Whether some volume that another node has, or is to have, may depend on the disk.
+    /// Whether some volume that another node has, or should have, may depend on the disk.
     pub(crate) fn is_needed(&self, disk: DiskId) -> bool {
         self.volumes.borrow().values().any(|volume| {
             let is_stale = volume.stale.iter().any(|stale| stale.disk == disk);
@@ -208,13 +212,13 @@ impl Peers {
         })
     }
 
-    /// Whether this node does the work that any of them could: the first that lives.
+    /// Whether this node does the work that any of them could: the first live one does.
     pub(crate) fn is_first(&self) -> bool {
         let Some(own) = self.own() else { return true };
         self.nodes.borrow().iter().find(|(_, life)| life.is_up).is_some_and(|(node, _)| *node == own)
     }
 
-    /// Takes verdicts; returns their changes.
+    /// Takes verdicts. Returns their changes.
     pub(crate) fn set_nodes(&self, nodes: BTreeMap<NodeId, NodeLife>, now: Monotonic) -> Turned {
         let before = self.nodes.replace(nodes);
         let is_first_word = !self.is_told.replace(true);
@@ -226,7 +230,7 @@ impl Peers {
             let (was_reached, is_reached) = (known.is_none_or(|life| life.is_reached), life.is_reached);
             match (was_reached, is_reached) {
                 (true, false) => turned.cut_off.push(node),
-                // One that went down is held for dead, and no longer for cut off.
+                // A node that went down counts as dead, and no longer as cut off.
                 (false, true) if life.is_up => turned.reached_again.push(node),
                 _ => {}
             }
@@ -242,7 +246,7 @@ impl Peers {
                 _ => {}
             }
         }
-        // One that is not told of any more has left.
+        // A node that is missing from the verdicts has left.
         turned.nodes_down.extend(before.keys().filter(|node| !nodes.contains_key(node)));
         if is_first_word {
             let homes = self.homes.borrow();
@@ -286,7 +290,8 @@ impl Peers {
         orphans.map(|record| (record.id, record.pool)).collect()
     }
 
-    /// The disks whose nodes have left without them, and that may still come back at other ones.
+    /// Returns the disks whose nodes have left without them, and that may still come back at other
+    /// nodes.
     pub fn left_behind(&self) -> Vec<DiskRecord> {
         let (nodes, disks) = (self.nodes.borrow(), self.disks.borrow());
         let is_left = |record: &&DiskRecord| {
@@ -296,8 +301,9 @@ impl Peers {
         disks.values().filter(is_left).cloned().collect()
     }
 
-    /// The recorded volumes that nobody serves, and has not for [`UNSERVED_AFTER`], as far as that is known here: their owner is dead or has left, or there is
-    /// none, or it is this node, which does not have them (`is_absent`). To be asked every few seconds.
+    /// Lists the recorded volumes that no node has served for [`UNSERVED_AFTER`], by this node's
+    /// knowledge: their owner is dead or has left, or there is none, or it is this node, which does
+    /// not have them (`is_absent`). Call every few seconds.
     pub(crate) fn unserved(&self, now: Monotonic, is_absent: impl Fn(VolumeId) -> bool) -> Vec<VolumeRecord> {
         if !self.is_told.get() {
             return Vec::new();
@@ -330,14 +336,14 @@ impl Peers {
             .collect()
     }
 
-    /// Whether this node is to have no volumes: it drains.
+    /// Whether this node drains, and so should have no volumes.
     pub(crate) fn drains(&self) -> bool {
         let Some(own) = self.own() else { return false };
         self.nodes.borrow().get(&own).is_some_and(|life| !life.takes_volumes)
     }
 
-    /// Says which other node is to have a volume of this one: that which would take it over if this node were dead. `None`: no node would that
-    /// does not drain itself.
+    /// Returns the other node that should have a volume of this one: the one that would take it
+    /// over if this node were dead. `None`: only nodes that drain themselves would.
     pub(crate) fn heir(&self, volume: VolumeId) -> Option<NodeId> {
         let own = self.own()?;
         let mut view = self.view();
@@ -347,12 +353,13 @@ impl Peers {
         view.nodes.get(&heir).is_some_and(|node| node.takes_volumes).then_some(heir)
     }
 
-    /// Takes notice of the nodes that no connection of the bus reaches.
+    /// Updates the nodes that no connection of the bus reaches.
     pub fn set_unreached(&self, unreached: BTreeMap<NodeId, Unreached>) {
         self.unreached.replace(unreached);
     }
 
-    /// Names the nodes that live, as a majority hears, and that no connection of the bus has reached for [`UNREACHED_AFTER`].
+    /// Returns the nodes that live by the majority's verdict, but that no connection of the bus has
+    /// reached for [`UNREACHED_AFTER`].
     pub fn unreached(&self, now: Monotonic) -> BTreeMap<NodeId, Unreached> {
         let unreached = self.unreached.borrow();
         let long = |(node, found): &(&NodeId, &Unreached)| {
@@ -361,7 +368,8 @@ impl Peers {
         unreached.iter().filter(long).map(|(node, found)| (*node, found.clone())).collect()
     }
 
-    /// Whether connections of the bus reach most of the nodes, itself among them: one that has not been reached for `patience`, or is dead, is not.
+    /// Whether connections of the bus reach most of the nodes, itself among them. A node that has
+    /// not been reached for `patience`, or is dead, does not count.
     pub(crate) fn reaches_most(&self, now: Monotonic, patience: Duration) -> bool {
         let (nodes, unreached) = (self.nodes.borrow(), self.unreached.borrow());
         let is_reached = |(node, life): &(&NodeId, &NodeLife)| {
@@ -371,13 +379,15 @@ impl Peers {
         nodes.iter().filter(is_reached).count() * 2 > nodes.len()
     }
 
-    /// The volume whose record is asked about when only the answer counts.
+    /// Returns the volume to name in a request to the state of which only the answer matters.
     pub(crate) fn any_volume(&self) -> Option<VolumeId> {
         self.volumes.borrow().keys().next().copied()
     }
 
-    /// For how long no connection of the bus has reached the other node that the volume is with, although that node lives, as a majority hears; `None`: it is
-    /// reached, or has not been for less than [`UNSERVED_AFTER`], in which it lets the volume go if it can.
+    /// Returns the time for which no connection of the bus has reached another node that has the
+    /// volume, although that node lives by the majority's verdict. `None`: it is reached, or has
+    /// not been for less than [`UNSERVED_AFTER`]: within that time it releases the volume if it
+    /// can.
     pub fn owner_unreached_for(&self, volume: &VolumeRecord, now: Monotonic) -> Option<Duration> {
         let owner = volume.owner.filter(|owner| Some(*owner) != self.own() && self.is_up(*owner))?;
         let lasts = now.since(self.unreached.borrow().get(&owner)?.since);
@@ -391,13 +401,14 @@ impl Peers {
         own.filter(|disk| !self.is_down(disk.id)).count()
     }
 
-    /// For how long the node has been down.
+    /// Returns the time for which the node has been down.
     pub(crate) fn down_for(&self, node: NodeId, now: Monotonic) -> Option<Duration> {
         self.down_since.borrow().get(&node).map(|since| now.since(*since))
     }
 
-    /// The owner that the volume is taken over from, by its record. The life of a dead owner is a condition
-    /// of the claim; an owner that is this node, or has let the volume go, needs none.
+    /// Returns the owner that the volume is taken over from, by its record. The incarnation of a
+    /// dead owner is a condition of the claim; an owner that is this node, or has released the
+    /// volume, needs none.
     pub(crate) fn predecessor(&self, record: &VolumeRecord) -> Predecessor {
         let (owner, is_waited_out) = (record.owner, false);
         let Some(other) = owner.filter(|owner| Some(*owner) != self.own() && record.coordinator != 0) else {
@@ -408,26 +419,28 @@ impl Peers {
         Predecessor { owner, fence, is_waited_out }
     }
 
-    /// Whether the volume is recorded to be with another node, or to have come from one.
+    /// Whether, by its record, the volume is with another node, or has come from one.
     pub(crate) fn is_anothers(&self, record: &VolumeRecord) -> bool {
         self.own().is_some()
             && record.owner.is_some()
             && (record.owner != self.own() || record.coordinator == 0)
     }
 
-    /// Whether a volume may be taken over from its owner now: the life of it that is known to be dead is the last that is recorded.
+    /// Whether a volume may be taken over from its owner now: the incarnation known to be dead is
+    /// the last recorded one.
     fn may_take_over_from(&self, owner: NodeId) -> bool {
         let dead = self.nodes.borrow().get(&owner).and_then(|life| life.incarnation);
         let recorded = self.leases.borrow().get(&owner).map_or(0, |lease| lease.value.incarnation);
         dead.is_none_or(|dead| dead == recorded)
     }
 
-    /// Takes the nodes' leases as they are recorded.
+    /// Takes the nodes' leases from the records.
     pub(crate) fn set_leases(&self, leases: Vec<Stored<NodeLease>>) {
         self.leases.replace(leases.into_iter().map(|lease| (lease.value.node, lease)).collect());
     }
 
-    /// Takes the disks of other nodes as they are recorded; answers those that are not recorded any more.
+    /// Takes the disks of other nodes from the records. Returns those that are not recorded any
+    /// more.
     pub(crate) fn set_disks(&self, records: &[DiskRecord]) -> Vec<DiskRecord> {
         let others = records.iter().filter(|record| !self.is_own(record));
         let others: BTreeMap<DiskId, DiskRecord> = others.map(|record| (record.id, record.clone())).collect();
@@ -439,18 +452,18 @@ impl Peers {
         before.into_values().filter(|record| !disks.contains_key(&record.id)).collect()
     }
 
-    /// Takes the volumes as they are recorded.
+    /// Takes the volumes from the records.
     pub(crate) fn set_volumes(&self, records: impl Iterator<Item = VolumeRecord>) {
         self.volumes.replace(records.map(|record| (record.id, record)).collect());
     }
 
-    /// Whether this node is to have the volume, by its own knowledge. A single server is to have all;
-    /// before the first verdicts, none.
+    /// Whether this node should have the volume, by its own knowledge. A single server should have
+    /// all; before the first verdicts, a node should have none.
     pub(crate) fn is_to_have(&self, volume: VolumeId) -> bool {
         self.own().is_none() || self.to_have().contains_key(&volume)
     }
 
-    /// The volumes that this node is to have, by its own knowledge.
+    /// Returns the volumes that this node should have, by its own knowledge.
     pub(crate) fn to_have(&self) -> BTreeMap<VolumeId, VolumeRecord> {
         let Some(own) = self.own() else { return BTreeMap::new() };
         let owners = self.owners();
@@ -464,7 +477,7 @@ impl Peers {
         mine.map(|(id, record)| (*id, record.clone())).collect()
     }
 
-    /// The node that tries next to open a volume that this one could not open.
+    /// Returns the node that tries next to open a volume that this one could not open.
     pub(crate) fn next_for(&self, record: &VolumeRecord) -> Option<NodeId> {
         takeover::next(record, &self.view(), self.own()?)
     }

@@ -1,11 +1,12 @@
-//! The cluster state as coordinators use it: they hear of a commit only when the disks carry the records of that commit (D8).
+//! The cluster state for coordinators: they get the answer to a commit only when the disks carry
+//! its records (D8).
 //!
-//! Promises: a coordinator hears that a change of its volume's record was committed only after all
-//! disks of the pool that can be reached carry it, so that nothing is ever acknowledged under members
-//! that a later import could not learn of. It does not read a record back before either (it reads if
-//! the outcome of its change is unknown). In a cluster the state itself survives the loss of a node,
-//! and nobody waits for disks: an import finds out by the disks' promises what may be older then
-//! ([`records::import`]).
+//! Promises: a coordinator learns that a change of its volume's record was committed only after all
+//! reachable disks of the pool carry it, so that no write is ever acknowledged under members that a
+//! later import could not find. Nor does it read a record back before (it reads if the outcome of
+//! its change is unknown). In a cluster the state itself survives the loss of a node, and
+//! coordinators do not wait for disks: an import then finds by the disks' promises which data may
+//! be older ([`records::import`]).
 
 use records::image::PoolImage;
 use records::{Answer, ClusterState, Request, State, StateClient, StateCompletion, StateError, Versioned};
@@ -13,16 +14,17 @@ use std::cell::Cell;
 use std::rc::Rc;
 use types::PoolId;
 
-/// The state, and the revision of it that all disks carry.
+/// The state, and its revision that all disks carry.
 ///
 /// Invariant: `kept` never goes back, and was read from the state.
 pub struct PersistedState {
     state: State,
-    /// Coordinators wait for the disks.
+    /// Whether coordinators wait for the disks.
     holds: Rc<Cell<bool>>,
-    /// The state's revision when this process began: a record that is newer was not written by an earlier process.
+    /// The state's revision when this process began: an earlier process did not write a newer
+    /// record.
     began_at: u64,
-    /// All disks that can be reached carry this revision, except for parts that may be older there.
+    /// Revision that all reachable disks carry, except for parts that may be older there.
     kept: Rc<Cell<u64>>,
 }
 
@@ -36,12 +38,12 @@ impl PersistedState {
         self.holds.get()
     }
 
-    /// Has nobody wait for the disks any more: the server has become a node of a cluster.
+    /// Stops waits for the disks, since the server has become a node of a cluster.
     pub(crate) fn let_go(&self) {
         self.holds.set(false);
     }
 
-    /// Gives the state to a coordinator.
+    /// Makes a coordinator's client of the state.
     ///
     /// # Errors
     /// If its thread cannot be started.
@@ -55,7 +57,7 @@ impl PersistedState {
         &self.state
     }
 
-    /// The disks carry the state's last revision.
+    /// Whether the disks carry the state's last revision.
     pub fn is_kept(&self) -> bool {
         self.kept.get() >= self.state.revision()
     }
@@ -66,11 +68,11 @@ impl PersistedState {
         self.kept.set(revision);
     }
 
-    /// Reads the pool as the state has it, to compare with a disk's records: under the revision of this process's beginning unless the
-    /// disk was here since.
+    /// Reads the pool from the state, to compare with a disk's records: under the revision at this
+    /// process's start, unless the disk was in use since.
     pub fn own(&self, pool: PoolId, was_here: bool) -> impl FnOnce() -> Option<PoolImage> + Send + 'static {
-        // In a cluster others write records too, and every disk carries the last copy that its own node
-        // wrote.
+        // In a cluster other nodes write records too, and each disk carries the last copy written
+        // by its own node.
         let was_here = was_here || !self.holds.get();
         let (state, began_at) = (self.state.clone(), self.began_at);
         move || {
@@ -143,7 +145,7 @@ mod tests {
             assert!(Instant::now() < patience);
             client.poll(&mut answers);
         }
-        // In order: the reading was answered before.
+        // In order: the read was answered before.
         assert_eq!((answers.len(), &answers[0].answer), (1, &Answer::Conflict));
         kept.set_kept(revision);
         client.poll(&mut answers);

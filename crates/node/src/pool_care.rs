@@ -1,7 +1,8 @@
-//! How pools are made, leave this server, and come to it.
+//! Creation, export, deletion and import of pools.
 //!
-//! Promises: an export gives the pool up only after everything is durable and every reachable disk says that it was given up;
-//! if it fails before, the pool stays here, served. Never changes a disk that is not the pool's.
+//! Promises: an export gives the pool up only after all data are durable and every reachable disk
+//! is marked as given up. If it fails before, the pool stays here, served. Never changes a disk
+//! that is not the pool's.
 
 use crate::disk_admin::DiskAdmin;
 use crate::error::{Done, Error, ErrorKind};
@@ -19,12 +20,12 @@ use std::time::Duration;
 use types::{PoolId, VolumeId};
 use uuid::Uuid;
 
-/// How long a pool's volumes may take to make everything durable and close.
+/// Timeout for a pool's volumes to make all data durable and close.
 const CLOSING_MAX: Duration = Duration::from_secs(120);
-/// How long an imported pool's volumes may take to open before the import is answered without them.
+/// Timeout for an imported pool's volumes to open, after which the import is answered without them.
 const OPENING_MAX: Duration = Duration::from_secs(30);
 
-/// How often a record is written over one that was changed meanwhile.
+/// Attempts to update a record that others change at the same time.
 const WRITES_MAX: usize = 10;
 
 /// Makes, exports, deletes and adopts pools.
@@ -35,11 +36,11 @@ pub struct PoolCare {
 }
 
 impl PoolCare {
-    /// Writes labels to disks that hold nothing, and makes them a pool. `reserve_disks`: disks' worth of space kept for repair; if it
-    /// is `None`, by the usual rule.
+    /// Labels empty disks, and makes a pool of them. `reserve_disks`: disks' worth of space
+    /// reserved for repair; `None`: by the usual rule.
     ///
     /// # Errors
-    /// Why it was not made; see [`ErrorKind`].
+    /// The reason why it was not made; see [`ErrorKind`].
     pub async fn create(
         &self,
         name: String,
@@ -72,10 +73,10 @@ impl PoolCare {
         Ok(pool)
     }
 
-    /// Keeps this many disks' worth of the pool's space for repair.
+    /// Reserves this many disks' worth of the pool's space for repair.
     ///
     /// # Errors
-    /// `Invalid` if nothing would be left for data.
+    /// `Invalid` if no space would be left for data.
     pub async fn set_reserve(&self, pool: PoolId, reserve_disks: u32) -> Done<()> {
         let others = self.disks.peers.disks().values().filter(|disk| disk.pool == pool).count();
         let disks = self.disks.disks.of_pool(pool).len() + others;
@@ -86,9 +87,9 @@ impl PoolCare {
         self.disks.pools.set_reserve(pool, reserve_disks, true)
     }
 
-    /// Has reserves follow the number of disks, unless an administrator chose them, or may have. One that
-    /// would leave data little space stays as it is: an administrator who adds a disk to a full pool wants
-    /// space for data, and health reports the reserve.
+    /// Makes reserves follow the number of disks, unless an administrator chose them, or may have.
+    /// A reserve that would leave data little space stays as it is: an administrator who adds a
+    /// disk to a full pool wants space for data, and health reports the reserve.
     pub(crate) fn follow_rule(&self) {
         if !self.disks.peers.is_first() {
             return;
@@ -115,18 +116,19 @@ impl PoolCare {
                     Some(true) | None => found,
                 };
                 if let Err(error) = state.change(move |state| rewrite_pool(state, pool, change)).await {
-                    // The next start looks anew.
+                    // The next start checks again.
                     tracing::warn!(%pool, %error, "the pool's reserve cannot be recorded");
                 }
             });
         }
     }
 
-    /// Forgets a pool in which no volume lies, and makes its disks free for other uses. Answers the paths of disks whose labels are
-    /// still there: those that are away, or fail.
+    /// Forgets a pool without volumes, and frees its disks for other uses. Returns the paths of
+    /// disks that keep their labels, because they are away or fail.
     ///
     /// # Errors
-    /// `NotFound`; `Conflict` if a volume lies in it; or the state could not be written, and the pool stays.
+    /// `NotFound`; `Conflict` if it has a volume; or the state could not be written, and the pool
+    /// stays.
     pub async fn delete(&self, pool: PoolId) -> Done<Vec<String>> {
         let DiskAdmin { pools, volumes, state, disks, keeper, .. } = &self.disks;
         pools.space_for(pool)?;
@@ -159,7 +161,8 @@ impl PoolCare {
         Ok(labelled)
     }
 
-    /// Evens out the fill of the pool's disks by the volumes that this server serves; answers with the job.
+    /// Evens out the fill of the pool's disks with the volumes that this server serves. Returns the
+    /// job.
     ///
     /// # Errors
     /// `NotFound`.
@@ -170,7 +173,7 @@ impl PoolCare {
     /// Closes the pool's volumes, marks its disks as given up, and forgets pool, disks, volumes and shares.
     ///
     /// # Errors
-    /// Why the pool stays.
+    /// The reason why the pool stays.
     pub async fn export(&self, pool: PoolId) -> Done<()> {
         self.disks.pools.space_for(pool)?;
         let volumes = self.disks.volumes.of_pool(pool);
@@ -235,7 +238,7 @@ impl PoolCare {
         self.disks.state.change(move |state| rewrite_pool(state, pool, change)).await
     }
 
-    /// Serves the volumes of a pool again that stays.
+    /// Serves the volumes again of a pool that stays.
     async fn take_back(&self, pool: PoolId, volumes: &[VolumeId]) {
         if let Err(why) = self.set_exported(pool, false).await {
             tracing::error!(%pool, %why, "a pool cannot be taken back from its export");
@@ -253,7 +256,8 @@ impl PoolCare {
         }
     }
 
-    /// Opens a pool that was just recorded. Answers the names of volumes that are not served, and why.
+    /// Opens a pool that was just recorded. Returns the names of volumes that are not served, with
+    /// the reasons.
     ///
     /// # Errors
     /// If the state cannot be read.
@@ -284,7 +288,8 @@ fn check_reserve(reserve_disks: u32, disks: usize) -> Done<()> {
     Err(Error::new(ErrorKind::Invalid, message))
 }
 
-/// Changes a pool's record, also if others change it at the same time; one that is gone stays gone.
+/// Changes a pool's record, even if others change it at the same time. A deleted record stays
+/// deleted.
 fn rewrite_pool(
     state: &records::State,
     pool: PoolId,
@@ -300,13 +305,13 @@ fn rewrite_pool(
     Err(StateError::Conflict)
 }
 
-/// Takes a pool out of the state if no volume lies in it; whether that is so.
+/// Removes a pool from the state if it has no volume. Returns whether it did.
 fn forget_empty_pool(state: &records::State, pool: PoolId) -> Result<bool, StateError> {
     let Some(found) = state.read::<PoolRecord>(&pool.to_string())? else { return Ok(true) };
     if state.list::<VolumeRecord>()?.iter().any(|volume| volume.value.pool == pool) {
         return Ok(false);
     }
-    // A volume that is recorded from here on changes the pool's record, too.
+    // Recording a volume from here on changes the pool's record, too.
     let unchanged = Transaction::default().when(found.value.key(), found.revision);
     match state.commit(forgotten(state, pool, unchanged)?) {
         Err(StateError::Conflict) => Ok(false),
@@ -314,12 +319,12 @@ fn forget_empty_pool(state: &records::State, pool: PoolId) -> Result<bool, State
     }
 }
 
-/// Takes a pool and everything on it out of the state.
+/// Removes a pool and its disks, volumes and shares from the state.
 fn forget_pool(state: &records::State, pool: PoolId) -> Result<(), StateError> {
     state.commit(forgotten(state, pool, Transaction::default())?).map(|_| ())
 }
 
-/// Adds the changes that forget a pool and everything on it.
+/// Adds the changes that remove a pool and all that belongs to it.
 fn forgotten(state: &records::State, pool: PoolId, changes: Transaction) -> Result<Transaction, StateError> {
     let mut changes = changes.delete(PoolRecord::key_of(&pool.to_string()));
     for disk in state.list::<DiskRecord>()?.into_iter().filter(|disk| disk.value.pool == pool) {

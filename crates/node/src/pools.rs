@@ -1,4 +1,4 @@
-//! The pools of this server: each has one space, which holds its volumes' virtual disks.
+//! The pools of this server. Each has one space with its volumes' virtual disks.
 
 use crate::damage::DamageBook;
 use crate::disk_store::DiskStore;
@@ -21,12 +21,12 @@ const LOST_RECHECK: Duration = Duration::from_secs(60);
 
 /// A pool's virtual disks.
 pub type PoolSpace = LocalSpace<DiskStore, PersistedClient>;
-/// One of them.
+/// A virtual disk of a pool.
 pub(crate) type PoolVolume = VolumeHandle<DiskStore, PersistedClient>;
 
 /// A pool.
 pub struct PoolEntry {
-    /// Record of the pool as it is known here.
+    /// Record of the pool, as last read or changed here.
     pub record: PoolRecord,
     /// Bytes of a slab on each of the pool's disks.
     pub slab_bytes: u64,
@@ -39,12 +39,13 @@ pub struct PoolEntry {
 /// Invariant: a superseded pool has no disk attached, and no volume of it is served.
 pub struct Pools {
     entries: RefCell<BTreeMap<PoolId, PoolEntry>>,
-    /// Pools whose records in the state are older than a disk's copy, and why nothing of them is used.
+    /// Pools whose records in the state are older than a disk's copy, with the reason why they are
+    /// not used.
     superseded: RefCell<BTreeMap<PoolId, String>>,
     kept: Rc<PersistedState>,
     peers: Rc<Peers>,
     lease_gate: Rc<LeaseGate>,
-    /// The configuration of pools that come.
+    /// Configuration of pools added later.
     space_config: RefCell<Config>,
     recheck_lost_at: Cell<Monotonic>,
 }
@@ -68,12 +69,12 @@ impl Pools {
         }
     }
 
-    /// Returns every recorded pool; no pool comes or goes meanwhile.
+    /// Returns every recorded pool. None can be added or removed while the borrow lasts.
     pub fn entries(&self) -> Ref<'_, BTreeMap<PoolId, PoolEntry>> {
         self.entries.borrow()
     }
 
-    /// Takes a pool whose disks have slabs of this size.
+    /// Adds a pool whose disks have slabs of this size.
     ///
     /// # Errors
     /// If the cluster state cannot be used from here.
@@ -95,7 +96,7 @@ impl Pools {
         Ok(())
     }
 
-    /// Heeds another node's record of a pool that is here.
+    /// Applies another node's record of a pool that is here.
     pub(crate) fn note_record(&self, record: &PoolRecord) {
         if let Some(entry) = self.entries.borrow_mut().get_mut(&record.id)
             && entry.record != *record
@@ -105,10 +106,10 @@ impl Pools {
         }
     }
 
-    /// Lets go of a pool. Its volumes must be closed.
+    /// Removes a pool. Its volumes must be closed.
     pub(crate) fn remove(&self, pool: PoolId) {
         let entry = self.entries.borrow_mut().remove(&pool);
-        // The pool's stores, and with them the files and their locks, go here.
+        // This drops the pool's stores, and with them the files and their locks.
         drop(entry);
         self.superseded.borrow_mut().remove(&pool);
     }
@@ -123,7 +124,7 @@ impl Pools {
         self.space(pool).ok_or_else(|| Error::not_found("pool", pool))
     }
 
-    /// Makes the pools of a single server those of a node, which has just become one.
+    /// Makes the pools of a single server those of a node.
     pub(crate) fn join(&self) {
         let Some(own) = self.peers.own() else { return };
         self.space_config.borrow_mut().node = Some(own);
@@ -135,14 +136,14 @@ impl Pools {
         }
     }
 
-    /// Tells the spaces until when answers may be given.
+    /// Passes the end of the lease to the spaces.
     pub(crate) fn tell_lease(&self) {
         for entry in self.entries.borrow().values() {
             entry.space.set_node_lease(self.lease_gate.until());
         }
     }
 
-    /// Has the spaces answer by leases only from now on.
+    /// Makes the spaces answer only by the lease from now on.
     pub(crate) fn bind(&self) {
         let Some(lease) = self.peers.lease() else { return };
         self.tell_lease();
@@ -150,13 +151,14 @@ impl Pools {
         self.entries.borrow().values().for_each(|entry| entry.space.set_leased(lease));
     }
 
-    /// Whether the records of all volumes that are served name this node.
+    /// Whether the records of all served volumes name this node.
     pub(crate) fn are_named(&self) -> bool {
         let Some(own) = self.peers.own() else { return false };
         self.entries.borrow().values().all(|entry| entry.space.are_named(own))
     }
 
-    /// Lets openings serve whose volumes nobody else answers for any more; whether there were any.
+    /// Lets openings serve once no other node answers for their volumes any more. Returns whether
+    /// there were any.
     pub(crate) fn permit(&self) -> bool {
         self.lease_gate.permit(self.entries.borrow().values().map(|entry| entry.space.clone()))
     }
@@ -166,14 +168,14 @@ impl Pools {
         self.entries.borrow().get(&pool).map(|entry| entry.slab_bytes)
     }
 
-    /// The slabs, in all and free, of the pool's disks on other nodes.
+    /// Returns the slabs, in all and free, of the pool's disks on other nodes.
     pub(crate) fn remote_slabs(&self, pool: PoolId) -> Vec<(u64, u64)> {
         let Some(space) = self.space(pool) else { return Vec::new() };
         let remote = space.disks().into_iter().filter(|disk| space.is_remote(disk.disk));
         remote.map(|disk| (disk.total_slabs, disk.free_slabs)).collect()
     }
 
-    /// Tells the pool's name, or its id if nothing is known of it.
+    /// Returns the pool's name, or its id if the name is not known.
     pub fn name(&self, pool: PoolId) -> String {
         let entries = self.entries.borrow();
         entries.get(&pool).map_or_else(|| pool.to_string(), |entry| entry.record.name.clone())
@@ -195,13 +197,13 @@ impl Pools {
         self.entries.borrow().values().flat_map(|entry| entry.space.jobs()).collect()
     }
 
-    /// Says why nothing of the pool is used, if its records in the state are older than a copy on one of
-    /// its disks.
+    /// Returns the reason why the pool is not used, if its records in the state are older than a
+    /// copy on one of its disks.
     pub fn why_superseded(&self, pool: PoolId) -> Option<String> {
         self.superseded.borrow().get(&pool).cloned()
     }
 
-    /// Notes that nothing of the pool may be used. The first reason stays.
+    /// Notes that the pool must not be used. The first reason stays.
     pub(crate) fn supersede(&self, pool: PoolId, why: &str) {
         self.superseded.borrow_mut().entry(pool).or_insert_with(|| why.to_owned());
     }
@@ -213,7 +215,8 @@ impl Pools {
         }
     }
 
-    /// Sets how many disks' worth of space is kept for repair; `is_set`: because an administrator wants so.
+    /// Sets the number of disks' worth of space reserved for repair; `is_set`: an administrator
+    /// chose it.
     pub(crate) fn set_reserve(&self, pool: PoolId, reserve_disks: u32, is_set: bool) -> Done<()> {
         let mut entries = self.entries.borrow_mut();
         let entry = entries.get_mut(&pool).ok_or_else(|| Error::io("the pool is gone"))?;
@@ -221,23 +224,24 @@ impl Pools {
         Ok(())
     }
 
-    /// Takes notice of the slabs that the pool's disks have free now.
+    /// Updates the free slabs of the pool's disks.
     pub(crate) fn refresh(&self, pool: PoolId) {
         if let Some(space) = self.space(pool) {
             space.refresh();
         }
     }
 
-    /// Keeps space for repair: the reserve is there for disks that are lost, so `gone` disks need it no more.
+    /// Reserves space for repair. The reserve is there for lost disks, so `gone` disks need it no
+    /// more.
     pub(crate) fn keep_reserves(&self, gone: impl Fn(PoolId) -> u32) {
         for (id, entry) in self.entries.borrow().iter() {
-            // More disks may be gone than the reserve is for.
+            // More disks may be gone than the reserve covers.
             entry.space.set_reserve_disks(entry.record.reserve_disks.saturating_sub(gone(*id)));
             entry.space.keep_promises(0);
         }
     }
 
-    /// Keeps back the slabs of a fixed volume.
+    /// Reserves the slabs of a fixed volume.
     ///
     /// # Errors
     /// `NoSpace` if the pool does not have them.
@@ -258,7 +262,7 @@ impl Pools {
         Ok(())
     }
 
-    /// Brings the time to all spaces, and has lost blocks looked at again from time to time.
+    /// Passes the time to all spaces, and at intervals compares lost blocks again.
     pub(crate) fn handle_timeout(&self, now: Monotonic, damage: &DamageBook) {
         for entry in self.entries.borrow().values() {
             entry.space.handle_timeout(now);
@@ -269,7 +273,7 @@ impl Pools {
         }
     }
 
-    /// Has regions compared in which blocks were lost; those that were given back are forgotten.
+    /// Begins comparisons of regions with lost blocks, and forgets regions that were given back.
     fn recheck_lost(&self, damage: &DamageBook) {
         let entries = self.entries.borrow();
         for (volume, lba) in damage.lost_regions() {
@@ -283,26 +287,26 @@ impl Pools {
         }
     }
 
-    /// Runs all spaces. `true`: something moved.
+    /// Runs all spaces. `true`: there was work.
     pub(crate) fn poll(&self, mut note: impl FnMut(LocalEvent)) -> bool {
         let mut moved = false;
         for entry in self.entries.borrow().values() {
             moved |= entry.space.poll();
             while let Some(event) = entry.space.poll_event() {
                 note(event);
-                // A task may wait for it.
+                // A task may wait for this event.
                 moved = true;
             }
         }
         moved
     }
 
-    /// Whether requests wait that leave for the disks at the next poll only.
+    /// Whether requests wait that only the next poll sends to the disks.
     pub(crate) fn has_unsent(&self) -> bool {
         self.entries.borrow().values().any(|entry| entry.space.has_unsent())
     }
 
-    /// When [`Pools::handle_timeout`] is due.
+    /// Returns the time when [`Pools::handle_timeout`] is due.
     pub(crate) fn next_timeout(&self) -> Option<Monotonic> {
         self.entries.borrow().values().filter_map(|entry| entry.space.next_timeout()).min()
     }

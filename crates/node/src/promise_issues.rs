@@ -7,17 +7,18 @@ pub struct WrongPromises<'a> {
     pub disk: DiskId,
     pub path: &'a str,
     pub since_unix_s: u64,
-    /// The first of the volumes: the disk has promised it one epoch, and its record has another.
+    /// Name of the first of the volumes. The disk has promised it one epoch, and its record has
+    /// another.
     pub volume: &'a str,
     pub promised: u64,
     pub recorded: u64,
-    /// The names of all volumes.
+    /// Names of all volumes.
     pub volumes: String,
 }
 
 impl WrongPromises<'_> {
-    /// An older image of the disk is in its place, and volumes may wait for the right disk. `records`: the copy of the pool's records
-    /// that it carries, in words.
+    /// Reports that an older image of the disk is in its place, so that volumes may wait for the
+    /// right disk. `records`: describes the disk's copy of the pool's records.
     pub fn older_image(&self, records: &str) -> Issue {
         let Self { disk, path, volume, promised, recorded, volumes, .. } = self;
         Issue {
@@ -38,7 +39,7 @@ impl WrongPromises<'_> {
         }
     }
 
-    /// No owner of the volumes can reach the promised epochs.
+    /// Reports promises out of reach of the volumes' owners.
     pub fn out_of_bounds(&self) -> Issue {
         let Self { disk, path, volume, promised, recorded, volumes, .. } = self;
         Issue {
@@ -71,7 +72,8 @@ impl WrongPromises<'_> {
     }
 }
 
-/// An older image of the disk was put back, and is not yet up to date again for these volumes.
+/// Reports that an older image of the disk was restored, and is not yet up to date again for these
+/// volumes.
 pub fn went_back_issue(disk: DiskId, path: &str, volumes: &str, since_unix_s: u64) -> Issue {
     Issue {
         severity: Severity::Warning,

@@ -1,12 +1,12 @@
-//! Promises of disks to volumes, and which of them disks forget.
+//! Promises of disks to volumes, and the ones that disks must forget.
 //!
-//! **Promises to deleted volumes**: disks forget them, so that there is always space for the promises
-//! to new volumes. This is safe because a volume's record exists before any disk promises it an epoch,
-//! its id is never used again, and the disks are asked before the records are read. So a volume with a
-//! promise and without a record was deleted, for good. A disk keeps the promise while it has a chunk of
-//! the volume, or a note says that slabs are still to be given back. The disk refuses a node that still
-//! believes it is the owner while the store is open; later that node would have to open a session,
-//! which names the epoch that the disk must have promised.
+//! **Promises to deleted volumes**: disks forget them, so that there is always space for the
+//! promises to new volumes. This is safe because a volume's record exists before any disk promises
+//! it an epoch, its id is never used again, and the disks are asked before the records are read. So
+//! a volume with a promise and without a record was deleted, for good. A disk keeps the promise
+//! while it has a chunk of the volume, or a note says that slabs remain to be given back. The disk
+//! refuses a node that still believes it is the owner while the store is open; later that node
+//! would have to open a session, which names the epoch that the disk must have promised.
 //!
 //! **Impossible promises**: a promise only rises, so one that no owner can reach keeps every owner out
 //! for ever. Disks take only epochs that the records gave, so no such promise arises by itself; an
@@ -59,7 +59,8 @@ pub struct Beyond {
     pub recorded: Epoch,
 }
 
-/// Says what the disk has promised by the volume's record, which has it after the disk did.
+/// Returns the disk's promise by the volume's record. The record has a promise only after the disk
+/// gave it.
 pub(crate) fn promised_by_record(record: &VolumeRecord, disk: DiskId) -> Epoch {
     match record.stale.iter().find(|stale| stale.disk == disk) {
         Some(stale) => stale.promised,
@@ -68,17 +69,18 @@ pub(crate) fn promised_by_record(record: &VolumeRecord, disk: DiskId) -> Epoch {
     }
 }
 
-/// The epoch of the record, if no owner can reach the promise from it.
+/// Returns the epoch of the record, if no owner can reach the promise from it.
 fn beyond(record: &VolumeRecord, promised: Epoch) -> Option<Epoch> {
     (promised.0 > record.epoch.0.saturating_add(EPOCHS_AHEAD_MAX)).then_some(record.epoch)
 }
 
-/// The least that the disk had promised, if that is more. A disk that is stale is brought up to date, whatever it has.
+/// Returns the least that the disk must have promised, if that is more than its promise. A stale
+/// disk never counts as behind: a resync brings it up to date in any case.
 fn behind(record: &VolumeRecord, disk: DiskId, promised: Epoch) -> Option<Epoch> {
     (record.in_sync.contains(&disk) && promised < record.promised).then_some(record.promised)
 }
 
-/// Has disks forget promises that nobody needs, or that no owner can reach.
+/// Makes disks forget promises that are of no use, or that no owner can reach.
 #[derive(Clone)]
 pub struct Promises {
     pub(crate) tasks: Rc<Tasks>,
@@ -90,7 +92,7 @@ pub struct Promises {
 }
 
 impl Promises {
-    /// Checks for promises to deleted volumes, if the last check is long ago.
+    /// Checks for promises to deleted volumes, if a check is due.
     pub(crate) fn forget_if_due(&self) {
         let now = self.tasks.now();
         if now < self.next_at.get() {
@@ -127,13 +129,13 @@ impl Promises {
         self.compared(disk, recorded, beyond)
     }
 
-    /// Lists the volumes that count on the disk and to which it has promised less than the records say: it
-    /// is an older image of itself, and they may wait.
+    /// Lists the volumes that count on the disk and to which it has promised less than their
+    /// records say: the disk is an older image of itself, and the volumes may wait.
     pub fn behind(&self, disk: DiskId, recorded: &Recorded) -> Vec<Beyond> {
         self.compared(disk, recorded, |record, promised| behind(record, disk, promised))
     }
 
-    /// The records as they are known here.
+    /// Returns the records of volumes known here.
     pub fn recorded(&self) -> Recorded {
         let of = |(id, entry): (&VolumeId, &VolumeEntry)| {
             let space = self.pools.space(entry.pool);
@@ -164,8 +166,9 @@ impl Promises {
         recorded.values().filter(|record| record.pool == slot.record.pool).filter_map(found).collect()
     }
 
-    /// Has a disk of this server forget the promises that no owner can reach, and accepts the disk as it is
-    /// if it has promised less than the records say; both only if `is_confirmed`. Returns these promises.
+    /// Makes a disk of this server forget the promises that no owner can reach, and accepts the
+    /// disk as it is if it has promised less than the records say; both only if `is_confirmed`.
+    /// Returns these promises.
     ///
     /// # Errors
     /// `NotFound`; `Unavailable` if the disk cannot be used; `Conflict` if it has no such promise, so that
@@ -175,7 +178,7 @@ impl Promises {
         if !is_here.ok_or_else(|| Error::not_found("disk", disk))? {
             return Err(Error::new(ErrorKind::Unavailable, format!("disk {disk} cannot be used now")));
         }
-        // Read the records now: the ones known here may be older.
+        // Reads the records now, since those known here may be older.
         let recorded = self.state.change(|state| {
             let records =
                 state.list::<VolumeRecord>()?.into_iter().map(|found| (found.value.id, found.value));
@@ -214,7 +217,7 @@ impl Promises {
                     record.accepted_images.push(disk);
                 }
                 match state.write(&record, found.revision) {
-                    // Its coordinator changed it meanwhile.
+                    // The volume's coordinator changed the record meanwhile.
                     Err(StateError::Conflict) => {}
                     written => return written.map(|_| Some(record)),
                 }
@@ -224,7 +227,7 @@ impl Promises {
         if let Some(record) = accepted.await?
             && let Some(space) = self.pools.space(record.pool)
         {
-            // If it is open here; another server hears of the record by itself.
+            // For a volume that is open here. Another server learns of the record by itself.
             space.note_record(&record);
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Heartbeat of the data plane's loop, for threads that must know that it turns.
+//! Heartbeat of the data plane's loop, for threads that must know that it is alive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

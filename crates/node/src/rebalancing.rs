@@ -1,7 +1,7 @@
 //! The rebalance of a pool by this server: one job over the moves of all volumes that it serves.
 //!
-//! Promises: the job ends when the moves of all these volumes have ended; a volume that left this server meanwhile is named, since its moves did not
-//! come to their end. Never moves data: the spaces do.
+//! Promises: the job ends when the moves of all these volumes have ended. It names a volume that
+//! left this server meanwhile, since its moves are incomplete. Never moves data: the spaces do.
 
 use crate::error::Done;
 use crate::job_control::JobControl;
@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use types::{PoolId, VolumeId};
 
-/// Between two looks at the moves.
+/// Interval between two checks of the moves.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Looks in a row without a volume's moves after which they have ended: between two moves a volume may show none for a moment.
+/// Checks in a row without a volume's moves after which they have ended: between two moves a volume
+/// may show none for a moment.
 const ABSENT_LOOKS: u32 = 3;
 
 /// Progress of the moves of one volume.
@@ -21,7 +22,7 @@ struct Moves {
     done_bytes: u64,
     total_bytes: u64,
     absent_looks: u32,
-    /// Another server has the volume now, and plans nothing.
+    /// Whether another server has the volume now, so that this one plans no moves of it.
     has_left: bool,
 }
 
@@ -32,7 +33,7 @@ struct Progress {
 }
 
 impl Progress {
-    /// Takes the present moves: bytes done and in all.
+    /// Notes the present moves: bytes done and in all.
     fn look(&mut self, moving: &[(VolumeId, u64, u64)], is_served: impl Fn(VolumeId) -> bool) {
         for (volume, moves) in &mut self.volumes {
             moves.absent_looks += 1;
@@ -48,7 +49,7 @@ impl Progress {
         self.volumes.values().all(|moves| moves.has_left || moves.absent_looks >= ABSENT_LOOKS)
     }
 
-    /// Bytes done and in all. Of a volume whose moves have ended all are done.
+    /// Returns bytes done and in all. For a volume whose moves have ended, all are done.
     fn bytes(&self) -> (u64, u64) {
         let of_one = |moves: &Moves| match moves.absent_looks >= ABSENT_LOOKS && !moves.has_left {
             true => (moves.total_bytes, moves.total_bytes),
@@ -62,7 +63,8 @@ impl Progress {
     }
 }
 
-/// Begins to even out the fill of the pool's disks by the volumes that this server serves; answers with the job. While one runs, that is the job.
+/// Begins to even out the fill of the pool's disks with the volumes that this server serves.
+/// Returns the job; if one runs already, that one.
 ///
 /// # Errors
 /// `NotFound`.
@@ -109,7 +111,7 @@ impl Run {
             progress.look(&self.moving(), |volume| self.control.volumes.is_served(volume));
             let (done_bytes, total_bytes) = progress.bytes();
             self.control.jobs.borrow_mut().note_progress(self.job, done_bytes, total_bytes);
-            // The first moves take a moment to begin.
+            // The first moves begin after a moment.
             looks += 1;
             if looks > ABSENT_LOOKS && progress.has_ended() {
                 break;
@@ -177,7 +179,7 @@ mod tests {
         }
         assert_eq!(progress.bytes(), (120, 150), "all of the first volume are done");
         assert!(!progress.has_ended(), "the second one's are not");
-        // Between two moves it shows none.
+        // Between two moves the volume shows none.
         progress.look(&[], |_| true);
         assert!(!progress.has_ended());
         progress.look(&[(two, 40, 50)], |_| true);

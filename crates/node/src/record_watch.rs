@@ -1,10 +1,10 @@
 //! Follows other nodes' records, and acts on them: disks that come and go, volumes that are made, move,
 //! and lose their node.
 //!
-//! Promises: disks and volumes of another node are not opened here; a volume that another one has
-//! claimed is withdrawn at once; one whose node is dead is taken over by the node that the rule names
-//! ([`space::takeover`]). Never decides about safety: a claim is a compare-and-swap, and disks refuse
-//! old epochs (I2, I3). Of a single server nothing is done here.
+//! Promises: this node opens no disk or volume of another node. It withdraws a volume at once that
+//! another one has claimed. The volume of a dead node is taken over by the node that the rule names
+//! ([`space::takeover`]). Never decides about safety: a claim is a compare-and-swap, and disks
+//! refuse old epochs (I2, I3). Idle on a single server.
 
 use crate::damage_kept::DamageKeeper;
 use crate::disks::Disks;
@@ -28,23 +28,24 @@ use std::rc::Rc;
 use std::time::Duration;
 use types::{DiskId, NodeId, PoolId, Repeated, VolumeId};
 
-/// Pause before records that could not be read are read again.
+/// Pause after a failed read of the records.
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// Whether this node may answer for its volumes once it has a lease.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Admission {
-    /// The node first has to record that it begins, or begins again, and then to read which volumes are
+    /// The node must first record that it begins, or begins again, and then read which volumes are
     /// still its own.
     #[default]
     Outside,
     UnderWay,
-    /// This life of the node is recorded.
+    /// This incarnation of the node is recorded.
     Inside(u64),
 }
 
-/// The records at the last reading: a record was removed only if it is in here and not there any more.
-/// Volumes and pools that this node makes are recorded first, and may not have been read yet.
+/// The records at the last reading: a record was removed only if it is in here and no longer in the
+/// state. Volumes and pools that this node makes are recorded first, and may not have been read
+/// yet.
 #[derive(Default)]
 struct Seen {
     pools: BTreeSet<PoolId>,
@@ -67,22 +68,24 @@ pub(crate) struct RecordWatch {
     pub opener: VolumeOpener,
     pub care: VolumeCare,
     pub lease_gate: Rc<LeaseGate>,
-    /// None on a single server.
+    /// Empty on a single server.
     watch: Rc<OnceCell<Watch>>,
-    /// The records were read once.
+    /// Whether the records were read once.
     began: Rc<Cell<bool>>,
-    /// This process, which was a single server, already does the removals that the first reading finds.
+    /// Whether this process, formerly a single server, already does the removals that the first
+    /// reading finds.
     has_begun_removals: Rc<Cell<bool>>,
     wanted: Rc<Cell<bool>>,
     running: Rc<Cell<bool>>,
     seen: Rc<RefCell<Seen>>,
-    /// Volumes that were being made when a process ended, this one's predecessor or another node's, and whether they are being removed.
+    /// Volumes that were being made when a process ended, this one's predecessor or another node's,
+    /// and whether they are being removed.
     unfinished: Rc<RefCell<BTreeMap<VolumeId, bool>>>,
     admission: Rc<Cell<Admission>>,
-    /// Reading the records, and recording a life.
+    /// Failures to read the records, and to record an incarnation.
     unreadable: Rc<Repeated>,
     unrecorded: Rc<Repeated>,
-    /// The last change of a volume that was heeded.
+    /// The last change of a volume that was applied.
     applied: Rc<Cell<u64>>,
     is_stopping: Rc<Cell<bool>>,
 }
@@ -134,9 +137,9 @@ impl RecordWatch {
         }
     }
 
-    /// Follows the records from now on: the single server has become a node. Its disks and volumes were
-    /// opened when it started. Where the records name something as being made or removed, this process does
-    /// that.
+    /// Follows the records from now on, since the single server has become a node. It opened its
+    /// disks and volumes when it started, and already does the creations and removals in the
+    /// records.
     pub fn begin(&self, watch: Watch) {
         self.began.set(true);
         self.has_begun_removals.set(true);
@@ -144,7 +147,7 @@ impl RecordWatch {
         debug_assert!(is_first, "the records are followed already");
     }
 
-    /// Begins to read the records if some have changed.
+    /// Begins to read the records if relevant ones have changed.
     pub fn look(&self) {
         let Some(watch) = self.watch.get() else { return };
         if watch.take().is_some_and(|changes| concerns(&changes)) {
@@ -178,7 +181,7 @@ impl RecordWatch {
         });
     }
 
-    /// The life of this node that may answer, if it is recorded.
+    /// Returns the recorded incarnation of this node that may answer.
     pub fn incarnation(&self) -> Option<u64> {
         match self.admission.get() {
             Admission::Inside(incarnation) => Some(incarnation),
@@ -186,8 +189,9 @@ impl RecordWatch {
         }
     }
 
-    /// Takes the lease. In a new term of it another node may have claimed this one's volumes, or be about to: it answers by it when it has
-    /// recorded a new life, which such a claim does not survive, and has read which volumes are its own.
+    /// Takes the lease. In a new term another node may have claimed this one's volumes, or be about
+    /// to. So the node answers only after it has recorded a new incarnation, which makes such
+    /// claims fail, and has read which volumes are its own.
     pub fn take_lease(&self) {
         match self.lease_gate.take_offer() {
             None if self.lease_gate.bind() => self.pools.bind(),
@@ -197,12 +201,12 @@ impl RecordWatch {
         }
     }
 
-    /// Reports that all changes so far are applied: volumes that another node has claimed are withdrawn.
+    /// Reports that all changes so far are applied: volumes claimed by another node are withdrawn.
     pub fn tell_applied(&self) {
         self.lease_gate.note_applied(self.applied.get());
     }
 
-    /// Begins to record a new life of this node, for a lease of this term.
+    /// Begins to record a new incarnation of this node, for a lease of this term.
     fn admit(&self, term: u64) {
         let Some(own) = self.peers.own() else { return };
         self.admission.set(Admission::UnderWay);
@@ -231,7 +235,7 @@ impl RecordWatch {
         });
     }
 
-    /// Takes verdicts about nodes.
+    /// Takes verdicts on nodes.
     pub fn set_nodes(&self, nodes: BTreeMap<NodeId, NodeLife>) {
         let now = self.tasks.now();
         let Turned { down, nodes_down, nodes_up, cut_off, reached_again } = self.peers.set_nodes(nodes, now);
@@ -262,7 +266,8 @@ impl RecordWatch {
         self.take_over();
     }
 
-    /// Has the spaces heed which disks of other nodes are down: by present knowledge, not by changes.
+    /// Passes the disks of other nodes that are down to the spaces: by present knowledge, not by
+    /// changes.
     fn heed_nodes(&self) {
         for space in self.pools.spaces() {
             space.heed_nodes(|disk| self.peers.is_down(disk));
@@ -368,7 +373,7 @@ impl RecordWatch {
         }
     }
 
-    /// Opens a disk that has come to this node, and heeds decisions made on it elsewhere.
+    /// Opens a disk that has come to this node, and applies decisions made on it elsewhere.
     fn follow_own_disk(&self, record: &DiskRecord, was_elsewhere: bool) {
         let Some(space) = self.pools.space(record.pool) else { return };
         if was_elsewhere {
@@ -388,8 +393,9 @@ impl RecordWatch {
         }
     }
 
-    /// Takes notice of another node's disk. One that was this node's is let go of: a recovery has left this node out of the cluster, and an
-    /// administrator has put the disk into another server (`crate::returning`).
+    /// Attaches another node's disk. A disk that was this node's is closed: a recovery has left
+    /// this node out of the cluster, and an administrator has put the disk into another server
+    /// (`crate::returning`).
     fn follow_other_disk(&self, record: &DiskRecord, known: Option<&DiskRecord>) {
         let Some(space) = self.pools.space(record.pool) else { return };
         if self.disks.remove(record.id).is_some() {
@@ -403,7 +409,7 @@ impl RecordWatch {
         let moved = known
             .is_some_and(|known| (known.node, &known.fault_domain) != (record.node, &record.fault_domain));
         if is_new || moved {
-            // The disk's node soon reports how many are free.
+            // The disk's node soon reports its free slabs.
             let slabs = record.size_bytes / record.slab_bytes.max(1);
             space.attach_remote_disk(record.id, (slabs, slabs), record.fault_domain.clone());
         }
@@ -413,7 +419,7 @@ impl RecordWatch {
         self.peers.set_volumes(volumes.iter().cloned());
         for record in volumes {
             if let Some(space) = self.pools.space(record.pool) {
-                // One that is open here and was claimed by another node stops.
+                // If the volume is open here and another node has claimed it, it stops.
                 space.note_record(record);
             }
             if !record.is_unfinished {
@@ -430,12 +436,12 @@ impl RecordWatch {
         }
     }
 
-    /// Takes no volume over from now on: the server stops.
+    /// Takes no volume over from now on, since the server stops.
     pub fn stop(&self) {
         self.is_stopping.set(true);
     }
 
-    /// Opens the volumes that this node is to have and has not.
+    /// Opens the volumes that this node should have and does not.
     pub fn take_over(&self) {
         if self.is_stopping.get() {
             return;
@@ -458,7 +464,8 @@ impl RecordWatch {
 }
 
 impl RecordWatch {
-    /// Removes a volume that nobody makes any more; one that this process makes is none.
+    /// Removes a volume that no process makes any more. Volumes that this process makes are not
+    /// among these.
     fn remove_unfinished(&self, record: VolumeRecord) {
         let mut unfinished = self.unfinished.borrow_mut();
         if record.owner != self.peers.own() {
@@ -472,7 +479,7 @@ impl RecordWatch {
     }
 }
 
-/// Records that the node begins another life; answers its number.
+/// Records that the node begins another incarnation. Returns its number.
 fn record_life(state: &records::State, node: NodeId) -> Result<u64, StateError> {
     let found = state.read::<NodeLease>(&node.to_string())?;
     let (revision, before) = found.map_or((0, 0), |found| (found.revision, found.value.incarnation));

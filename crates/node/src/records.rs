@@ -1,12 +1,12 @@
 //! The copies of the records on the disks (D8), kept up to date.
 //!
-//! Owns the knowledge of which revision of the cluster state every reachable disk carries, which
-//! [`crate::persisted`] holds coordinators to. Promises: a disk that does not take its copy delays commits
-//! no longer than a disk may take to answer: it is taken out, or health tells. Never blocks: the state
-//! is read on a helper thread.
+//! Owns the revision of the cluster state that every reachable disk carries; [`crate::persisted`]
+//! makes coordinators wait for it. Promises: a disk that does not take its copy delays commits no
+//! longer than its timeout. It is then taken out, or health reports it. Never blocks: the state is
+//! read on a helper thread.
 //!
-//! A volume's epoch and which of its regions are settled change during writes; the disks may have them
-//! older ([`PoolImage::says_the_same`]), which costs an import comparisons and no data. They are
+//! A volume's epoch and its settled epoch change during writes. The disks' copies of these may be
+//! older ([`PoolImage::says_the_same`]): that costs an import comparisons, but no data. They are
 //! written at most every [`LAZY`], and at the end.
 
 use crate::disks::Disks;
@@ -24,15 +24,15 @@ use types::{Monotonic, PoolId, Repeated};
 
 /// Pause between two writes of changes that disks may have older.
 const LAZY: Duration = Duration::from_secs(60);
-/// Pause before a state that could not be read is tried again.
+/// Pause after a failed read of the state.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Pause between two rounds in a cluster, in which nobody waits for them.
+/// Pause between two rounds in a cluster, where no commit waits for them.
 const PAUSE: Duration = Duration::from_secs(2);
-/// How many times a disk's timeout may pass before a disk without its copy is reported: a write, a
-/// flush, and one more.
+/// Number of a disk's timeouts after which a disk without its copy is reported: a write, a flush,
+/// and one more.
 const PATIENCE_TIMES: u32 = 3;
 
-/// The records that the disks of a pool are to carry.
+/// The records for the disks of a pool.
 struct Copy {
     image: Arc<PoolImage>,
     /// `None` if they have no space on a disk.
@@ -50,8 +50,8 @@ struct Made {
 /// The image on a pool's disks, and whether an older one may stay there.
 type Before = (Arc<PoolImage>, bool);
 
-/// Makes new images for the disks of those pools whose image differs from before. For a large pool that
-/// takes longer than a turn of the data plane may.
+/// Makes new images for the disks of those pools whose image differs from before. For a large pool
+/// that may take longer than a turn of the data plane.
 fn make(dump: &StateDump, pools: Vec<(PoolId, Option<Before>)>, host: &str, unix_s: u64) -> Made {
     let copies = pools.into_iter().filter_map(|(pool, before)| {
         let image = PoolImage::of(dump, pool, host, unix_s)?;
@@ -67,25 +67,26 @@ fn make(dump: &StateDump, pools: Vec<(PoolId, Option<Before>)>, host: &str, unix
     Made { revision: dump.revision, copies: copies.collect() }
 }
 
-/// Keeps the disks' copies.
+/// Keeps the disks' copies up to date.
 ///
-/// Invariant: at most one round runs; `kept` rises only after a round that began with that revision.
+/// Invariant: at most one round runs; `kept` rises only after a round that began with that
+/// revision.
 pub struct Keeper {
     kept: Rc<PersistedState>,
     running: Cell<bool>,
-    /// Disks that had come when the last round began ([`Disks::arrivals`]); `None` if another round is wanted in any case. A disk that
-    /// came since may carry something else.
+    /// Number of disk arrivals when the last round began ([`Disks::arrivals`]); `None` if another
+    /// round is needed in any case. A disk that came since may carry other records.
     seen_arrivals: Cell<Option<u64>>,
-    /// Disks are to have nothing older.
+    /// Whether the disks must have no older records.
     exactly: Cell<bool>,
     copies: RefCell<BTreeMap<PoolId, Copy>>,
-    /// Faults of a pool's copies.
+    /// Errors of a pool's copies.
     troubles: RefCell<BTreeMap<PoolId, String>>,
     host: String,
 }
 
 impl Keeper {
-    /// `host`: this server's name, for people who find the disks elsewhere.
+    /// Makes a keeper; `host`: this server's name, for administrators who find the disks elsewhere.
     pub fn new(kept: Rc<PersistedState>, host: String) -> Self {
         Self {
             kept,
@@ -108,7 +109,7 @@ impl Keeper {
         self.copies.borrow().get(&pool).is_some_and(|copy| copy.bytes.is_none())
     }
 
-    /// Says why some disks of a pool do not carry their copy.
+    /// Returns the reason why some disks of a pool do not carry their copy.
     pub fn trouble(&self, pool: PoolId) -> Option<String> {
         self.troubles.borrow().get(&pool).cloned()
     }
@@ -154,7 +155,8 @@ impl Keeper {
         }
     }
 
-    /// Waits until all reachable disks carry the records exactly as they are, or `give_up` says so.
+    /// Waits until all reachable disks carry the records exactly as they are, or `give_up` returns
+    /// true.
     pub(crate) async fn all_kept(&self, disks: &Disks, give_up: impl Fn() -> bool) {
         self.exactly.set(true);
         self.seen_arrivals.set(None);
@@ -201,13 +203,13 @@ impl Round {
                         tracing::error!(?failed, "the cluster state cannot be read for the disks' copies");
                     }
                     self.tasks.rest(AGAIN).await;
-                    // Disks that came are not served by this try.
+                    // This round does not serve disks that arrived meanwhile.
                     self.keeper.seen_arrivals.set(None);
                     continue;
                 }
             };
             let revision = made.revision;
-            // One may have been deleted meanwhile.
+            // A pool may have been deleted meanwhile.
             made.copies.retain(|(pool, ..)| self.pools.space(*pool).is_some());
             self.keeper.renew(made, self.tasks.now());
             for pool in pools {
@@ -221,7 +223,7 @@ impl Round {
         self.keeper.running.set(false);
     }
 
-    /// Gives a pool's disks their copies, and waits until they have them or are gone.
+    /// Writes a pool's disks their copies, and waits until they have them or are gone.
     async fn write_copies(&self, pool: PoolId) {
         let bytes = self.keeper.copies.borrow().get(&pool).and_then(|copy| copy.bytes.clone());
         let Some(bytes) = bytes else { return };
@@ -235,7 +237,7 @@ impl Round {
         let patience = self.tasks.now().after(self.disks.timeout() * PATIENCE_TIMES);
         let in_time = self.tasks.until_late(patience, || {
             let still = self.disks.lacking(pool, &bytes);
-            // Disks that came meanwhile have a round of their own.
+            // Disks that came meanwhile get a round of their own.
             lacking.retain(|disk| still.contains(disk));
             lacking.is_empty().then_some(())
         });

@@ -1,4 +1,4 @@
-//! From the records of the cluster state to pools, disks and volumes that are being opened.
+//! Opening of the pools, disks and volumes in the records of the cluster state.
 
 use crate::damage_kept::DamageKeeper;
 use crate::disks::Disks;
@@ -39,7 +39,7 @@ impl Records {
         })
     }
 
-    /// Leaves those of one pool.
+    /// Keeps only those of one pool.
     pub(crate) fn of(mut self, pool: PoolId) -> Self {
         self.pools.retain(|record| record.value.id == pool);
         self.disks.retain(|record| record.value.pool == pool);
@@ -110,7 +110,7 @@ impl Recovery {
         }
     }
 
-    /// Takes a pool back whose export was interrupted.
+    /// Resets the record of a pool whose export was interrupted.
     fn taken_back(&self, mut pool: PoolRecord) -> PoolRecord {
         if pool.exported {
             tracing::warn!(pool = %pool.id, name = pool.name, "the export of a pool was interrupted: it stays here");
@@ -123,7 +123,7 @@ impl Recovery {
     }
 }
 
-/// Writes a pool's record over the one there is. Only at a start, when blocking harms nobody.
+/// Writes a pool's record over the present one. Only at a start, when blocking does no harm.
 fn write_pool(state: &records::State, pool: &PoolRecord) -> Result<(), StateError> {
     let revision = state.read::<PoolRecord>(&pool.id())?.map_or(0, |found| found.revision);
     state.write(pool, revision).map(|_| ())

@@ -1,8 +1,9 @@
-//! Retirements as jobs: one for each disk that is being emptied, over all volumes, from the command until the disk has left its pool.
+//! Retirements as jobs: one for each disk being emptied, over all volumes, from the command until
+//! the disk has left its pool.
 //!
-//! Decides nothing: coordinators move the data, and [`crate::disk_admin`] lets the disk go. Promises: a
-//! retirement that no volume can continue is listed as suspended with the reason, for those who wait
-//! for it; one that is recorded is listed again after a restart.
+//! Decides nothing: coordinators move the data, and [`crate::disk_admin`] removes the disk.
+//! Promises: a retirement that no volume can continue is listed as suspended, with the reason; a
+//! recorded one is listed again after a restart.
 
 use crate::disks::Disks;
 use crate::jobs::{Emptied, JobState, Jobs};
@@ -16,11 +17,10 @@ use std::rc::Rc;
 use std::time::Duration;
 use types::{DiskId, Monotonic, PoolId};
 
-/// A shorter obstacle to a retirement passes by itself: a volume that is opened anew, slabs that are
-/// being given back.
+/// An obstacle that is shorter passes by itself: a volume being reopened, slabs being given back.
 const BLOCKED_AFTER: Duration = Duration::from_secs(5);
 
-/// Follows the retirements.
+/// Tracks the retirements.
 #[derive(Clone)]
 pub(crate) struct Retirements {
     pub tasks: Rc<Tasks>,
@@ -28,12 +28,12 @@ pub(crate) struct Retirements {
     pub pools: Rc<Pools>,
     pub volumes: Rc<Volumes>,
     pub jobs: Rc<RefCell<Jobs>>,
-    /// Since when something is in the way of each.
+    /// Time since which each retirement has an obstacle.
     pub blocked_since: Rc<RefCell<BTreeMap<DiskId, Monotonic>>>,
 }
 
 impl Retirements {
-    /// Notes how far all retirements are. To be called once a second.
+    /// Notes the progress of all retirements. Call once a second.
     pub(crate) fn update(&self) {
         let unix_s = self.tasks.unix_seconds();
         let retired: Vec<(DiskId, PoolId, String)> = {
@@ -42,7 +42,7 @@ impl Retirements {
             retired.map(|slot| (slot.record.id, slot.record.pool, slot.record.path.clone())).collect()
         };
         for (disk, pool, path) in retired {
-            // After a restart nobody has listed it yet.
+            // After a restart the retirement is not listed yet.
             self.jobs.borrow_mut().begin_retirement(disk, path, unix_s);
             let emptied = self.look(disk, pool);
             self.jobs.borrow_mut().note_emptied(disk, emptied, unix_s);
@@ -65,7 +65,7 @@ impl Retirements {
         Emptied { left_bytes: slabs * slab_bytes, blocked: self.blocked(disk, pool) }
     }
 
-    /// Names an obstacle that has lasted for a while.
+    /// Describes an obstacle that has lasted for at least [`BLOCKED_AFTER`].
     fn blocked(&self, disk: DiskId, pool: PoolId) -> Option<String> {
         let mut since = self.blocked_since.borrow_mut();
         let Some(why) = self.in_the_way(pool) else {

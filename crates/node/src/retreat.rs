@@ -1,14 +1,15 @@
-//! A node whose data reach no other, and whose requests the cluster's state does not answer, falls
+//! A node whose data reach no other node, and which gets no answers from the cluster's state, falls
 //! silent, so that others take its volumes.
 //!
 //! [`crate::letting_go`] passes a volume on by the cluster's state. If the state is behind the same
-//! network, which carries heartbeats and no large messages, the node cannot use it, and no other node
-//! takes a volume from a node whose heartbeats it hears. Promises: the node falls silent only if large
-//! messages reach most of the other nodes and not this one, by the nodes' own reports; if the state has
-//! not answered for [`UNANSWERED_FOR`]; and if others have all data of each volume that it serves, so
-//! that silence ends no service that could continue. The node speaks again when its data have come
-//! through for [`PROVEN_FOR`], or when the others need it. No safety depends on this: to the others the
-//! node is dead, and `heartbeat` says why never both answer.
+//! network, which carries heartbeats and no large messages, the node cannot use it, and no other
+//! node takes a volume from a node whose heartbeats it hears. Promises: the node falls silent only
+//! if large messages reach most of the other nodes and not this one, by the nodes' own reports; if
+//! the state has not answered for [`UNANSWERED_FOR`]; and if others have all data of each volume
+//! that it serves, so that silence ends no service that could continue. The node speaks again when
+//! its data have come through for [`PROVEN_FOR`], or when the others need it. No safety depends on
+//! this: to the others the node is dead, and `heartbeat` explains why two nodes never answer at the
+//! same time.
 
 use crate::lease_gate::{Heartbeats, LeaseGate};
 use crate::letting_go::{demand_answer, own_record};
@@ -23,7 +24,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use types::{Monotonic, VolumeId};
 
-/// The state answers within a second or says that it does not know; an election takes as long.
+/// Time without an answer of the state. The state answers within a second, or reports that the
+/// outcome is unknown; an election takes as long.
 const UNANSWERED_FOR: Duration = Duration::from_secs(2);
 /// Time for which data must have reached most nodes before this one speaks again.
 const PROVEN_FOR: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
@@ -37,13 +39,14 @@ const WHY: &str = "data of this server reach no other one, and the cluster's sta
 
 #[derive(Debug, Clone, Copy)]
 enum Phase {
-    /// Taking part. No retreat before `not_before`.
+    /// The node takes part. No retreat before `not_before`.
     Speaks { not_before: Monotonic },
-    /// Silent, or about to be, since `since`. `reached_since`: time since which data come through again.
+    /// The node is silent, or about to be, since `since`. `reached_since`: time since which data
+    /// get through again.
     Retreats { since: Monotonic, was_silent: bool, reached_since: Option<Monotonic> },
 }
 
-/// Has this node fall silent, and speak again.
+/// Makes this node fall silent, and speak again.
 #[derive(Clone)]
 pub(crate) struct Retreating {
     pub tasks: Rc<Tasks>,
@@ -74,13 +77,13 @@ impl Retreating {
         }
     }
 
-    /// Whether this node is to be silent, and therefore opens no volume.
+    /// Whether this node should be silent, and therefore opens no volume.
     pub fn is_under_way(&self) -> bool {
         matches!(*self.phase.borrow(), Phase::Retreats { .. })
     }
 
-    /// Tells the others whether data reach most nodes, and begins or ends a retreat. To be called once a
-    /// second.
+    /// Reports to the others whether data reach most nodes, and begins or ends a retreat. Call once
+    /// a second.
     pub fn look(&self) {
         let Some(heartbeats) = self.lease_gate.heartbeats() else { return };
         let now = self.tasks.now();
@@ -104,7 +107,8 @@ impl Retreating {
         }
     }
 
-    /// Asks the state while data do not reach most nodes: only then it matters whether the state answers.
+    /// Sends a request to the state while data do not reach most nodes: only then its answers
+    /// matter.
     fn ask_state(&self, now: Monotonic) {
         if self.peers.reaches_most(now, Duration::ZERO) {
             self.unanswered_since.set(None);
@@ -146,8 +150,8 @@ impl Retreating {
         let Phase::Retreats { since, was_silent, reached_since } = phase else { return phase };
         let is_silent = heartbeats.retreating().is_silent;
         if is_silent {
-            // Clients go to the next owners of the volumes, and this node sends nothing more of these
-            // volumes.
+            // Clients move to the next owners of the volumes, and this node sends no more answers
+            // for these volumes.
             self.volumes.served_ids().into_iter().for_each(|volume| self.opener.suspend(volume, WHY));
         }
         let is_proven = reached_since.is_some_and(|since| now.since(since) >= PROVEN_FOR);

@@ -1,8 +1,9 @@
-//! A disk of the pool comes back at another server: its own has left the cluster without it, in a recovery from the copy of one server.
+//! Return of a pool's disk at another server, after its own has left the cluster without it, in a
+//! recovery from the copy of one server.
 //!
 //! Promises: only a disk of a server that is no longer in the cluster comes back so, and only with
-//! epochs that the recovered state knows; it is resynced as if its server had been away. A disk that
-//! knows of later writes is left as it is.
+//! epochs that the recovered state knows; it is resynced as if its server had been away. A disk
+//! that knows of later writes stays unchanged.
 
 use crate::disks::Disks;
 use crate::error::{Done, Error, ErrorKind};
@@ -16,7 +17,7 @@ use std::path::Path;
 use std::time::Duration;
 use types::{DiskId, NodeId, PoolId};
 
-/// How long this server may take to open a disk that came back, before its return is answered.
+/// Timeout for this server to open a disk that came back, after which its return is answered.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Parts of the node that a return needs.
@@ -37,7 +38,8 @@ enum Reclaimed {
     Ahead(String),
 }
 
-/// Takes a disk of the pool back whose server has left without it. `None`: it is no such disk.
+/// Takes a disk of the pool back whose server has left without it. `None`: the disk is none of
+/// these.
 ///
 /// # Errors
 /// `Conflict` if it has writes that the recovered state does not know; those of the state.

@@ -1,9 +1,9 @@
 //! The scheduled scrub: every block on every disk is read and verified once in a period, a disk at a time.
 //!
-//! Promises: no faster than the configured rate; after a restart it continues from its last position
-//! (the store keeps the position, the disk record the time of the last whole round). Coordinators write
-//! corrupt blocks again from another copy. Meanwhile they check the other copies for blocks that the
-//! disk lost without a word.
+//! Promises: no faster than the configured rate; after a restart it continues from its last
+//! position (the store keeps the position, the disk record the time of the last whole round).
+//! Coordinators rewrite corrupt blocks from another copy. They also verify the disk's copies
+//! against others, to find silently lost writes.
 
 use crate::disks::Disks;
 use crate::events::{Events, ScrubStep};
@@ -18,19 +18,19 @@ use std::rc::Rc;
 use std::time::Duration;
 use types::{DiskId, Monotonic, PoolId};
 
-/// Bytes that a disk is asked to verify in one go.
+/// Bytes that a disk verifies in one step.
 const STEP_BYTES: u64 = 4 << 20;
-/// A rate that needs shorter rests than this one is no limit.
+/// Shortest rest: a rate that needs shorter ones is no limit.
 const REST_MIN: Duration = Duration::from_millis(1);
 /// Pause before the first scrub after the start: clients, and the repair after a crash, come first.
 const START_DELAY: Duration = Duration::from_secs(60);
-/// How long the first scrub waits at most until blocks torn by a crash are written again: some volumes
-/// cannot be opened for long.
+/// Longest wait of the first scrub until blocks torn by a crash are rewritten: some volumes cannot
+/// be opened for a long time.
 const RECONCILED_WITHIN: Duration = Duration::from_secs(3600);
-/// How long a disk may take for a step before it counts as being taken out.
+/// Timeout of a disk's step, after which the disk counts as being taken out.
 const STEP_MAX: Duration = Duration::from_secs(120);
 
-/// Decides when disks are scrubbed.
+/// Decides when to scrub disks.
 #[derive(Clone)]
 pub(crate) struct Scrubs {
     pub tasks: Rc<Tasks>,
@@ -40,15 +40,15 @@ pub(crate) struct Scrubs {
     pub pools: Rc<Pools>,
     pub volumes: Rc<Volumes>,
     pub jobs: Rc<RefCell<Jobs>>,
-    /// When the server started.
+    /// Time when the server started.
     pub started: Monotonic,
-    /// The time in which every block is verified once; zero: never.
+    /// Period in which every block is verified once; zero: never.
     pub period: Duration,
-    /// The rest between two steps.
+    /// Rest between two steps.
     pub rest: Duration,
 }
 
-/// The rest between two steps at a rate in bytes per second.
+/// Returns the rest between two steps at a rate in bytes per second.
 pub(crate) fn rest_at(rate: u64) -> Duration {
     Duration::from_secs_f64(STEP_BYTES as f64 / rate.max(1) as f64).max(REST_MIN)
 }
@@ -76,9 +76,9 @@ impl Scrubs {
         self.tasks.spawn(async move { scrub.run().await });
     }
 
-    /// Whether a scrub finds no blocks torn by a crash in volumes of this node: their copies are equal, and
-    /// their file systems are open, which writes torn blocks in the journal of a volume with one copy
-    /// again.
+    /// Whether a scrub would find no blocks torn by a crash in volumes of this node: their copies
+    /// are equal, and their file systems are open. Opening rewrites torn blocks in the journal of a
+    /// volume with one copy.
     fn is_reconciled(&self) -> bool {
         let equal = |(&pool, entry): (&PoolId, &PoolEntry)| {
             entry.space.is_reconciled() && self.volumes.are_served_of(pool)
@@ -93,7 +93,7 @@ impl Scrubs {
         due.min_by_key(|slot| slot.record.scrubbed_unix_s).map(|slot| slot.record.clone())
     }
 
-    /// Returns the progress of a disk's scrub, once there is news.
+    /// Returns the progress of a disk's scrub, once there is some.
     fn went(&self, disk: DiskId) -> Option<Went> {
         self.events.take_scrubbed(disk).map(Went::On).or_else(|| {
             let slots = self.disks.slots();
@@ -119,7 +119,7 @@ impl Scrub {
         }
         loop {
             if self.parts.jobs.borrow().is_cancelled(self.job) {
-                // Not again before the next period: the administrator does not want it.
+                // No scrub again before the next period, since an administrator ended this one.
                 self.note_scrubbed().await;
                 let corrupt = self.corrupt;
                 let message =
@@ -163,7 +163,7 @@ impl Scrub {
         self.parts.jobs.borrow_mut().end_check(self.job, state, message, unix_s);
     }
 
-    /// Writes down that the disk was gone through.
+    /// Records the end of the disk's scrub.
     async fn note_scrubbed(&self) {
         let (id, unix_s) = (self.record.id, self.parts.tasks.unix_seconds());
         if let Some(slot) = self.parts.disks.slots_mut().get_mut(&id) {

@@ -1,4 +1,4 @@
-//! A served volume: the file layer's service as the SMB server and administrative commands use it side by side.
+//! A served volume: the file layer's service, shared by the SMB server and administrative commands.
 //!
 //! In a cluster every answer, from any part of memory, waits for the node's lease
 //! ([`crate::lease_gate`]).
@@ -21,16 +21,17 @@ struct Shared {
     service: RefCell<Service>,
     answers: RefCell<Answers>,
     lease_gate: Rc<LeaseGate>,
-    /// Events that wait for the lease, in their order; bounded by the operations under way.
+    /// Events that wait for the lease, in order; bounded by the number of operations in progress.
     held: RefCell<Vec<Event>>,
     next: Cell<u64>,
-    /// Nobody polls the service any more.
+    /// Whether the service is not polled any more.
     dismounted: Cell<bool>,
 }
 
 /// A volume that is served. Clones share it.
 ///
-/// Invariant: the service is never borrowed over a wait, so that the server and commands may use it by turns.
+/// Invariant: no borrow of the service is held over a wait, so that the server and commands
+/// alternate.
 #[derive(Clone)]
 pub struct ServedVolume(Rc<Shared>);
 
@@ -46,17 +47,18 @@ impl ServedVolume {
         }))
     }
 
-    /// Ends the volume for good: commands under way on it, and later ones, are answered that it is gone.
+    /// Ends the volume for good. Commands in progress on it, and later ones, get the answer that it
+    /// is gone.
     pub fn dismount(&self) {
         self.0.dismounted.set(true);
     }
 
-    /// No command is under way on it: nobody else has a clone.
+    /// Whether no command is in progress on it: there is no other clone.
     pub fn is_sole(&self) -> bool {
         Rc::strong_count(&self.0) == 1
     }
 
-    /// Looks at the service.
+    /// Reads the service.
     pub fn with<T>(&self, look: impl FnOnce(&Service) -> T) -> T {
         look(&self.0.service.borrow())
     }
@@ -73,7 +75,7 @@ impl ServedVolume {
         crate::tasks::until(|| self.take(id)).await
     }
 
-    /// Makes all data and metadata durable. Waits until that is done, or `give_up` says so.
+    /// Makes all data and metadata durable. Waits until that is done, or `give_up` returns true.
     pub async fn make_durable(&self, give_up: impl Fn() -> bool) -> Result<(), NtStatus> {
         let id = self.expect();
         self.0.service.borrow_mut().make_durable(OperationId(id));
@@ -87,7 +89,7 @@ impl ServedVolume {
         self.0.service.borrow_mut().make_durable(OperationId(id));
         let mut volume = self.clone();
         crate::tasks::until(|| {
-            // The session's opens are gone: nobody waits for these events.
+            // The session's opens are gone: nothing waits for these events.
             volume.poll(&mut Vec::new());
             self.take(id).or_else(|| give_up().then_some(Err(NtStatus::IO_TIMEOUT)))
         })
@@ -95,8 +97,8 @@ impl ServedVolume {
         .map(|_| ())
     }
 
-    /// Holds back the service's events from `begin` on, or releases the held ones: as the lease permits
-    /// once all of them are gathered.
+    /// Holds back the service's events from `begin` on, or releases the held ones, by the state of
+    /// the lease once all of them are gathered.
     fn hold(&self, out: &mut Vec<Event>, begin: usize) {
         let mut held = self.0.held.borrow_mut();
         if out.len() == begin && held.is_empty() {
@@ -110,8 +112,8 @@ impl ServedVolume {
         }
         held.extend(out.drain(begin..));
         if self.with(|service| service.failure().is_some()) {
-            // The service stopped, perhaps since another node has the volume: earlier results are withheld,
-            // and nobody waits for ever.
+            // The service stopped, perhaps because another node has the volume. Earlier results are
+            // withheld, and no caller waits for ever.
             out.extend(held.drain(..).map(|event| match event {
                 Event::Done { operation, result: Ok(_) } => {
                     Event::Done { operation, result: Err(NtStatus::VOLUME_DISMOUNTED.into()) }
@@ -196,7 +198,7 @@ pub(crate) mod tests {
     use volume::fs::{Config, FileSystem, Format};
     use volume::service::ServiceConfig;
 
-    /// A new volume, which nobody polls.
+    /// Makes a new volume that nothing polls.
     pub(crate) fn unpolled() -> ServedVolume {
         let blocks = BlockCount(65_536);
         let disk = Box::new(space::memory::MemoryVirtualDisk::new(blocks, 4096, blocks));

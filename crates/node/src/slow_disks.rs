@@ -1,7 +1,7 @@
-//! Looks for disks that are much slower than their peers ([`crate::pace`]).
+//! Finds disks that are much slower than their peers ([`crate::pace`]).
 //!
-//! Each server judges its own disks; the paces of the others' come with the reports that nodes ask of each other. Promises: only counters are looked
-//! at, once in a window: nothing is on the way of a request.
+//! Each server judges its own disks; the latencies of others' disks come with the reports between
+//! nodes. Promises: reads only counters, once in a window, and never delays a request.
 
 use crate::disks::Disks;
 use crate::pace::{Means, WINDOW};
@@ -13,8 +13,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use types::{DiskId, Monotonic, PoolId};
 
-/// An older report of another server says nothing of this window: its own window may have ended that
-/// long ago.
+/// Age from which another server's report says nothing about this window: its own window may have
+/// ended that long ago.
 const TOLD_MAX: Duration = WINDOW.saturating_mul(2);
 
 /// Another server's report on a disk of its own.
@@ -28,13 +28,13 @@ struct Told {
 /// Disks that are compared with each other.
 type Kind = (PoolId, bool);
 
-/// Looks for slow disks.
+/// Finds slow disks.
 #[derive(Clone)]
 pub(crate) struct SlowDisks {
     pub tasks: Rc<Tasks>,
     pub disks: Rc<Disks>,
     next_at: Rc<Cell<Monotonic>>,
-    /// The reports, by disks of other servers.
+    /// The reports, by disk of another server.
     told: Rc<RefCell<BTreeMap<DiskId, Told>>>,
 }
 
@@ -56,7 +56,7 @@ impl SlowDisks {
         Some(DiskPace { is_rotational, means: slot.pace.last() })
     }
 
-    /// Ends a window if it is time.
+    /// Ends a window if it is due.
     pub fn look_if_due(&self) {
         let now = self.tasks.now();
         if now < self.next_at.get() {
@@ -96,7 +96,8 @@ impl SlowDisks {
         }
     }
 
-    /// Reports of other servers on their disks within the last windows; older ones are forgotten.
+    /// Returns reports of other servers on their disks within the last windows, and forgets older
+    /// ones.
     fn told_lately(&self, now: Monotonic) -> BTreeMap<Kind, BTreeMap<DiskId, Means>> {
         let mut told = self.told.borrow_mut();
         told.retain(|_, told| now.since(told.at) < TOLD_MAX);

@@ -5,7 +5,7 @@ use crate::tasks::Tasks;
 use records::StateError;
 use std::rc::Rc;
 
-/// The cluster state as tasks change it: on a helper thread, since a commit waits for a disk.
+/// The cluster state for tasks: changes run on a helper thread, since a commit waits for a disk.
 #[derive(Clone)]
 pub struct State {
     records: records::State,
@@ -27,7 +27,7 @@ impl State {
         Ok(result.ok_or_else(|| Error::io("no thread for the cluster state"))??)
     }
 
-    /// The state itself, for the start of the server, when blocking harms nobody.
+    /// Returns the state itself, for the start of the server, when blocking does no harm.
     pub fn at_start(&self) -> &records::State {
         &self.records
     }

@@ -1,8 +1,8 @@
-//! Administrative work that takes many turns of the loop: futures polled once a turn, helper threads for work that blocks, and the
-//! time as the loop told it.
+//! Administrative work that takes many turns of the loop: futures polled once a turn, helper
+//! threads for work that blocks, and the loop's time.
 //!
-//! Promises: a task sees the time that [`Tasks::tell_time`] was given, so that one turn has one time and no task reads a clock. Never
-//! for the data path: a task costs a poll per turn while it lives.
+//! Promises: a task gets the time passed to [`Tasks::tell_time`], so that one turn has one time and
+//! no task reads a clock. Never for the data path: a task costs a poll per turn while it lives.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -15,18 +15,19 @@ use types::{FileTime, Monotonic};
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Runs tasks on the thread of the loop, and tells them the time.
+/// Runs tasks on the thread of the loop, and gives them the time.
 ///
-/// Invariant: `running` is borrowed only while tasks are polled, so that a task may spawn others; `now` never goes back.
+/// Invariant: `running` is borrowed only while tasks are polled, so that a task may spawn others;
+/// `now` never goes back.
 pub struct Tasks {
     running: RefCell<Vec<Task>>,
     /// Tasks spawned while the running ones are polled.
     spawned: RefCell<Vec<Task>>,
     waker: Waker,
     now: Cell<Monotonic>,
-    /// The time of day, and when it was set.
+    /// Time of day, and the loop's time when it was set.
     wall_clock: Cell<(Monotonic, FileTime)>,
-    /// The earliest time at which a task wants a turn.
+    /// Earliest time at which a task needs a turn.
     wake_at: Cell<Option<Monotonic>>,
 }
 
@@ -48,12 +49,12 @@ impl Tasks {
         debug_assert!(now >= self.now.get(), "the time went back");
         self.now.set(now);
         if self.wake_at.get().is_some_and(|at| at <= now) {
-            // Tasks that still wait say so again when they are polled.
+            // Tasks that still wait request it again when they are polled.
             self.wake_at.set(None);
         }
     }
 
-    /// Notes the time of day, which an administrator may set.
+    /// Sets the time of day, which an administrator may change.
     pub fn set_wall_clock(&self, now: Monotonic, wall_clock: FileTime) {
         self.wall_clock.set((now, wall_clock));
     }
@@ -63,19 +64,19 @@ impl Tasks {
         self.now.get()
     }
 
-    /// The time of day.
+    /// Returns the time of day.
     pub fn wall_clock(&self) -> FileTime {
         let (told_at, told) = self.wall_clock.get();
         let passed = self.now().since(told_at);
         FileTime::from_unix_nanos(told.to_unix_nanos() + passed.as_nanos() as i128)
     }
 
-    /// Seconds since 1970-01-01 00:00 UTC.
+    /// Returns the seconds since 1970-01-01 00:00 UTC.
     pub fn unix_seconds(&self) -> u64 {
         u64::try_from(self.wall_clock().to_unix_nanos() / NANOS_PER_SECOND).unwrap_or(0)
     }
 
-    /// Has the loop take a turn at this time.
+    /// Makes the loop take a turn at this time.
     pub fn wake_at(&self, at: Monotonic) {
         self.wake_at.set(Some(self.wake_at.get().map_or(at, |earlier| earlier.min(at))));
     }
@@ -84,7 +85,7 @@ impl Tasks {
         self.waker.clone()
     }
 
-    /// When a task wants a turn.
+    /// Returns the time at which a task needs a turn.
     pub fn next_wake(&self) -> Option<Monotonic> {
         self.wake_at.get()
     }
@@ -99,7 +100,8 @@ impl Tasks {
         self.running.borrow().is_empty() && self.spawned.borrow().is_empty()
     }
 
-    /// Drops the tasks that have not come to their end: some hold the parts that run them, which would stay for ever, with their sockets.
+    /// Drops the tasks that have not ended: some own the parts that run them, and would keep these,
+    /// with their sockets, for ever.
     pub fn end(&self) {
         loop {
             let left = [self.running.take(), self.spawned.take()];
@@ -109,7 +111,7 @@ impl Tasks {
         }
     }
 
-    /// Runs every task as far as it can. `true`: one has ended or begun.
+    /// Polls every task. `true`: one has ended or begun.
     pub fn poll(&self) -> bool {
         let mut running = self.running.borrow_mut();
         let before = running.len();
@@ -131,7 +133,7 @@ impl Tasks {
         .await;
     }
 
-    /// Waits until `ready` has an answer; `None` if it has none by `patience`.
+    /// Waits until `ready` returns an answer; `None` if it has none by `patience`.
     pub async fn until_late<T>(
         &self,
         patience: Monotonic,
@@ -144,7 +146,8 @@ impl Tasks {
         .await
     }
 
-    /// Does `work`, which blocks, on a thread of its own. `None` if no thread can be had, or `work` panicked.
+    /// Does `work`, which blocks, on a thread of its own. `None` if no thread can be started, or
+    /// `work` panicked.
     pub async fn blocking<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         blocking(self.waker.clone(), work).await
     }
@@ -152,14 +155,15 @@ impl Tasks {
 
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
 
-/// Does `work`, which blocks, on a thread of its own. `None` if no thread can be had, or `work` panicked.
+/// Does `work`, which blocks, on a thread of its own. `None` if no thread can be started, or `work`
+/// panicked.
 async fn blocking<T: Send + 'static>(waker: Waker, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (done, result) = channel();
     let wake = WakeOnDrop(waker);
     let thread = std::thread::Builder::new().name("cenote-helper".to_owned()).spawn(move || {
         // Dropped last, after a panic too.
         let _wake = wake;
-        // If the data plane has ended, nobody waits for the result.
+        // If the data plane has ended, nothing waits for the result.
         let _ = done.send(work());
     });
     if thread.is_err() {
@@ -181,7 +185,7 @@ impl Drop for WakeOnDrop {
     }
 }
 
-/// Waits until `ready` has an answer; asked once a turn.
+/// Waits until `ready`, called once a turn, returns an answer.
 pub async fn until<T>(mut ready: impl FnMut() -> Option<T>) -> T {
     poll_fn(|_| ready().map_or(Poll::Pending, Poll::Ready)).await
 }

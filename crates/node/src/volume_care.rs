@@ -1,4 +1,4 @@
-//! How volumes are made, grow and go.
+//! Creation, growth, move and deletion of volumes.
 
 use crate::disks::{Asked, Disks, Freed};
 use crate::error::{Done, Error, ErrorKind};
@@ -22,16 +22,16 @@ use types::{BLOCK_BYTES, DiskId, NodeId, PoolId, VolumeId};
 use uuid::Uuid;
 use volume::fs::{Format, FsError};
 
-/// How long a change may take to be recorded.
+/// Timeout for recording a change.
 const RECORD_PATIENCE: Duration = Duration::from_secs(30);
-/// How often a record is written over one that was changed meanwhile.
+/// Attempts to update a record that others change at the same time.
 const WRITES_MAX: usize = 10;
-/// How long an administrator waits until the rest of a volume is gone.
+/// Time for which an administrator waits for the removal of the rest of a volume.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(10);
-/// Pause before a record that could not be deleted is tried again.
+/// Pause after a failed deletion of a record.
 const REMOVAL_PAUSE: Duration = Duration::from_secs(1);
 
-/// A volume that is to be made.
+/// Parameters of a new volume.
 #[derive(Debug, Clone)]
 pub struct NewVolume {
     /// Name of the volume, unique among all volumes of the records.
@@ -42,7 +42,7 @@ pub struct NewVolume {
     pub resiliency: Resiliency,
     /// Whether slabs are taken at once (fixed) or when first written (thin).
     pub provisioning: Provisioning,
-    /// Rounded up to whole slabs.
+    /// Size in bytes, rounded up to whole slabs.
     pub size_bytes: u64,
     /// Fill level, in percent, at which health warns; `None`: by the usual rule.
     pub warn_at_percent: Option<u8>,
@@ -74,11 +74,11 @@ impl VolumeCare {
 
     /// Makes a virtual disk with an empty file layer on it, and serves it.
     ///
-    /// The record says that the volume is unfinished until all of it is there: a failure before, or the
-    /// server's end, leaves nothing of it.
+    /// The record marks the volume as unfinished until all of it exists: after a failure before
+    /// that, or the server's end, nothing of it stays.
     ///
     /// # Errors
-    /// Why it was not made; see [`ErrorKind`].
+    /// The reason why it was not made; see [`ErrorKind`].
     pub async fn create(&self, new: NewVolume) -> Done<VolumeId> {
         if self.peers.drains() {
             let why =
@@ -151,9 +151,9 @@ impl VolumeCare {
         self.tasks.until_late(patience, || is_gone.get().then_some(())).await;
     }
 
-    /// Takes back all that there is of a volume that was never finished.
+    /// Removes all parts of a volume that was never finished.
     ///
-    /// `only_unfinished`: unless it was finished meanwhile, by a node that was taken for dead and is not.
+    /// `only_unfinished`: unless a node that was wrongly declared dead has finished it meanwhile.
     async fn remove(&self, volume: VolumeId, pool: PoolId, only_unfinished: bool) {
         if let Some(space) = self.pools.space(pool) {
             self.close(volume, &space).await;
@@ -175,8 +175,8 @@ impl VolumeCare {
         self.give_slabs_back(volume, pool).freed().await;
     }
 
-    /// Lists the disks of a pool that a new volume begins on: those that are there. The others come to it as any disk does that is added to the
-    /// pool, when they are back.
+    /// Lists the disks of a pool on which a new volume begins: the present ones. Volumes get the
+    /// others when they are back, like any disk added to the pool.
     async fn members(&self, pool: PoolId, resiliency: Resiliency) -> Done<Vec<DiskId>> {
         // Disks of a pool that was just imported may still be opened.
         until(|| self.disks.were_all_tried().then_some(())).await;
@@ -224,7 +224,8 @@ impl VolumeCare {
         Err(Error::new(ErrorKind::Conflict, why))
     }
 
-    /// Grows the volume to `size_bytes`, rounded up to whole slabs. Clients have the new space at once.
+    /// Grows the volume to `size_bytes`, rounded up to whole slabs. Clients see the new space at
+    /// once.
     ///
     /// # Errors
     /// `NotFound`; `Invalid` if it would shrink, or is too large; `NoSpace`; `Unavailable` if the new size is not recorded in time.
@@ -247,7 +248,7 @@ impl VolumeCare {
         self.recorded(volume, &space, "the new size", |record| record.size_bytes >= size_bytes).await?;
         let Some(served) = self.volumes.served(volume) else { return Ok(()) };
         match served.with_mut(|service| service.file_system_mut().grow()) {
-            // A volume that is being opened finds all of its size.
+            // A volume that is being opened reads its full size.
             Ok(()) | Err(FsError::Miss) => Ok(()),
             Err(why) => Err(Error::io(format!("volume {} did not grow: {why}", record.name))),
         }
@@ -256,7 +257,7 @@ impl VolumeCare {
     /// Sets the fill level, in percent, at which health warns.
     ///
     /// # Errors
-    /// `NotFound`; `Invalid`; `Unavailable` if it is not recorded in time.
+    /// `NotFound`; `Invalid`; `Unavailable` if the level is not recorded in time.
     pub async fn set_warning_at(&self, volume: VolumeId, percent: u8) -> Done<()> {
         check_percent(percent)?;
         let space = self.space_of(volume)?;
@@ -266,7 +267,7 @@ impl VolumeCare {
         self.recorded(volume, &space, "the new threshold", is_set).await
     }
 
-    /// Waits until the volume's record is as wanted.
+    /// Waits until the volume's record is as requested.
     async fn recorded(
         &self,
         volume: VolumeId,
@@ -284,11 +285,11 @@ impl VolumeCare {
         Err(Error::new(ErrorKind::Unavailable, why))
     }
 
-    /// Deletes the volume. Answers when all disks that are there have given its slabs back, or earlier if
-    /// that takes longer.
+    /// Deletes the volume. Returns when all present disks have given its slabs back, or earlier if
+    /// that takes long.
     ///
-    /// The volume's record goes first, and in the same commit a note that its slabs are to be given back:
-    /// after a crash in between the next start continues with that.
+    /// One commit deletes the volume's record and adds a note that its slabs remain to be given
+    /// back: after a crash, the next start continues with that.
     ///
     /// # Errors
     /// `NotFound`; `Conflict` if it is being made or deleted; or the state could not be written, and the volume stays.
@@ -310,12 +311,12 @@ impl VolumeCare {
         Ok(())
     }
 
-    /// Hands the volume over to another node, which opens it as soon as it hears of that; clients lose
-    /// their opens of it here.
+    /// Hands the volume over to another node, which opens it as soon as it learns of that. Clients
+    /// lose their opens of it here.
     ///
     /// # Errors
-    /// `NotFound`; `Conflict` if another node has it, or this is a single server, or the other node is not there; else why it was not handed
-    /// over, and stays here.
+    /// `NotFound`; `Conflict` if another node has it, or this is a single server, or the other node
+    /// is absent; else the reason why it was not handed over, and stays here.
     pub async fn move_to(&self, volume: VolumeId, node: NodeId) -> Done<()> {
         let (space, pool) = (self.space_of(volume)?, self.volumes.pool_of(volume)?);
         self.volumes.served_for(volume)?;
@@ -383,7 +384,8 @@ impl VolumeCare {
         self.state.change(move |state| forget_record(state, volume, pool, only_unfinished)).await
     }
 
-    /// Begins to give back the slabs of a volume that was deleted; takes the note away once no disk of the pool has any.
+    /// Begins to give back the slabs of a deleted volume, and removes the note once no disk of the
+    /// pool has any.
     pub(crate) fn give_slabs_back(&self, volume: VolumeId, pool: PoolId) -> GivingBack {
         let (care, giving_back) = (self.clone(), GivingBack::default());
         let done = giving_back.clone();
@@ -392,7 +394,7 @@ impl VolumeCare {
             until(|| {
                 let freed = care.disks.free_chunks(volume, pool, &mut asked, care.tasks.now());
                 if freed != Freed::No && !done.0.replace(true) {
-                    // The freed space can be given to others at once.
+                    // The freed space is available to others at once.
                     care.pools.refresh(pool);
                 }
                 (freed == Freed::Everywhere).then_some(())
@@ -419,7 +421,7 @@ impl VolumeCare {
 pub(crate) struct GivingBack(Rc<Cell<bool>>);
 
 impl GivingBack {
-    /// No disk that is there has anything of the volume any more.
+    /// Whether no present disk has anything of the volume any more.
     fn is_done(&self) -> bool {
         self.0.get()
     }
@@ -429,9 +431,11 @@ impl GivingBack {
     }
 }
 
-/// Chooses the disks that a new volume begins on, of all that are not about to leave the pool: each with whether it is there now.
+/// Chooses the disks on which a new volume begins, from all that are not about to leave the pool,
+/// each with whether it is present.
 ///
-/// Copies are not crowded on the servers that are up: if the pool has a server for each of them, so it must now.
+/// Copies are not crowded on the servers that are up: if the pool has a server for each copy, as
+/// many must be up now.
 fn choose_members(all: &[(&DiskRecord, bool)], copies: u8) -> Done<Vec<DiskId>> {
     let least = usize::from(copies);
     let there = || all.iter().filter(|(_, is_there)| *is_there).map(|(record, _)| *record);
@@ -461,7 +465,8 @@ fn choose_members(all: &[(&DiskRecord, bool)], copies: u8) -> Done<Vec<DiskId>> 
     Ok(disks)
 }
 
-/// Deletes a volume's record, and notes that its slabs are to be given back. `false`: it is finished, and stays.
+/// Deletes a volume's record, and notes that its slabs remain to be given back. `false`: the volume
+/// is finished, and stays.
 fn forget_record(
     state: &records::State,
     volume: VolumeId,
@@ -479,7 +484,8 @@ fn forget_record(
     state.commit(changes.delete(key).put(note.key(), note.encode())).map(|_| true)
 }
 
-/// Records that another node is to have a volume of `own`, which is closed; `false`: a third one has claimed it meanwhile, and has it.
+/// Records that another node should have a closed volume of `own`. `false`: a third one has claimed
+/// it meanwhile, and has it.
 fn hand_over(
     state: &records::State,
     volume: VolumeId,
@@ -494,7 +500,8 @@ fn hand_over(
     state.write(&record, found.revision).map(|_| true)
 }
 
-/// Notes that these disks have nothing of a deleted volume any more; the last of the pool's disks takes the note away.
+/// Notes that these disks have nothing of a deleted volume any more. The last of the pool's disks
+/// removes the note.
 fn note_freed(state: &records::State, volume: VolumeId, disks: &[DiskId]) -> Result<(), StateError> {
     for _ in 0..WRITES_MAX {
         let Some(found) = state.read::<DeletedVolume>(&volume.to_string())? else { return Ok(()) };
@@ -522,7 +529,7 @@ enum Written {
     Yes,
     NameTaken,
     PoolGone,
-    /// The pool's disks could not carry its record.
+    /// The pool's disks have no space for its record.
     NoRoom,
 }
 

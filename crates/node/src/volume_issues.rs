@@ -1,4 +1,4 @@
-//! Health issues of volumes: why each is not served, or not as it should be.
+//! Health issues of volumes: the reasons why they are not served, or not properly.
 
 use records::{VolumeRecord, WARN_AT_PERCENT};
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub fn degraded_volume(
     }
 }
 
-/// Reports a volume filled above its threshold, or one that takes nothing more at any fill level.
+/// Reports a volume filled above its threshold, or one that takes no more data at any fill level.
 pub fn full_volume(record: &VolumeRecord, found: &Statistics) -> Option<Issue> {
     if found.lacks_metadata_room {
         return Some(volume_without_metadata_room(record, found));
@@ -86,8 +86,8 @@ fn volume_without_metadata_room(record: &VolumeRecord, found: &Statistics) -> Is
     }
 }
 
-/// Reports that the volume's server does not answer: nobody here knows whether the volume is served.
-/// `hears_most`: whether most of the servers are heard, so that the other is known to live.
+/// Reports that the volume's server does not answer, so that nobody here knows whether the volume
+/// is served. `hears_most`: most of the servers are heard, so that the other is known to live.
 pub fn unreached_volume(record: &VolumeRecord, owner: &str, lasts: Duration, hears_most: bool) -> Issue {
     let lasts = lasts.as_secs();
     let (what, meaning, action) = if hears_most {
@@ -123,7 +123,8 @@ pub fn unreached_volume(record: &VolumeRecord, owner: &str, lasts: Duration, hea
     }
 }
 
-/// Reports why changes stay in memory. `absent`: missing members; `full_mounts`: members' full file systems.
+/// Reports the reason why changes stay in memory. `absent`: missing members; `full_mounts`:
+/// members' full file systems.
 pub fn unwritten_changes(
     record: &VolumeRecord,
     error: &FsError,
@@ -172,7 +173,8 @@ pub fn unwritten_changes(
     }
 }
 
-/// Reports why a volume can only be read. `dirty_bytes`: clients' earlier data that cannot be stored.
+/// Reports the reason why a volume is read-only. `dirty_bytes`: clients' earlier data that cannot
+/// be stored.
 pub fn read_only_volume(
     record: &VolumeRecord,
     damage: &FsError,
@@ -231,7 +233,7 @@ pub fn lost_blocks(
     }
 }
 
-/// Reports why a volume is not served.
+/// Reports the reason why a volume is not served.
 pub fn detached_volume(record: &VolumeRecord, why: &str) -> Issue {
     Issue {
         severity: Severity::Unhealthy,

@@ -1,4 +1,4 @@
-//! From a record to a served volume; and back, if the volume stops.
+//! The way from a record to a served volume; and back, if the volume stops.
 
 use crate::disks::Disks;
 use crate::error::{Done, Error, ErrorKind};
@@ -22,26 +22,27 @@ use volume::backend::Backend;
 use volume::fs::{FileSystem, Format};
 use volume::service::Service;
 
-/// An opening that waits longer for disks is left to another node, which may reach them.
+/// Time for which an opening waits for disks. Then it is left to another node, which may reach
+/// them.
 const DISKS_PATIENCE: Duration = Duration::from_secs(10);
-/// Interval at which an opening that waits for disks is checked after that: others may have come that
-/// could do better.
+/// Interval at which an opening that waits for disks is checked after that: a node may have come
+/// that could do better.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const UNREACHED: SpaceError = SpaceError::Invalid("it waits for disks that another node may reach");
-/// How long it may take to record that a volume was made.
+/// Timeout for recording that a volume was made.
 const RECORD_PATIENCE: Duration = Duration::from_secs(30);
 
 /// One opening of a volume.
 struct Attempt {
     record: VolumeRecord,
-    /// Random; none: there are no random bytes.
+    /// Random number; `None`: the system gives no random bytes.
     incarnation: Option<u128>,
-    /// The owner that loses the volume, as it was known at the decision: a node that comes back meanwhile
+    /// The owner that loses the volume, as known at the decision: a node that comes back meanwhile
     /// keeps it.
     predecessor: Predecessor,
-    /// The milliseconds after which the disks had promised the claim.
+    /// Milliseconds until the disks had promised the claim.
     claimed_ms: Cell<u128>,
-    /// The promise, which no owner can come to, by which a disk refused it.
+    /// The promise, out of every owner's reach, by which a disk refused it.
     refused_by: Cell<Option<Epoch>>,
 }
 
@@ -59,7 +60,8 @@ pub(crate) struct VolumeOpener {
 }
 
 impl VolumeOpener {
-    /// Says that a disk keeps the volume from every owner. It stays here, since the disk would refuse another node too, and is tried again with growing pauses.
+    /// Records that a disk locks out every owner of the volume. The volume stays here, since the
+    /// disk would refuse another node too, and is retried after growing pauses.
     fn note_refused(&self, record: &VolumeRecord, promised: Epoch) -> (JobState, String) {
         let epoch = promised.0;
         let why = format!(
@@ -97,7 +99,7 @@ impl VolumeOpener {
         });
     }
 
-    /// Notes that an opening begins, and the conditions of its claim.
+    /// Notes that an opening begins, with the conditions of its claim.
     fn begin(&self, record: VolumeRecord) -> Attempt {
         self.volumes.begin_opening(record.clone(), self.disks.arrivals(), self.tasks.now());
         let mut random = [0; 16];
@@ -107,7 +109,7 @@ impl VolumeOpener {
         Attempt { record, incarnation, predecessor, claimed_ms, refused_by }
     }
 
-    /// Decides about a volume that was not opened: how the job ends.
+    /// Decides about a volume that was not opened. Returns how the job ends.
     async fn note_failed(&self, attempt: &Attempt, error: Error) -> (JobState, String) {
         let record = &attempt.record;
         let (id, name) = (record.id, &record.name);
@@ -144,10 +146,11 @@ impl VolumeOpener {
         }
     }
 
-    /// Makes a recorded volume by `format`, and serves it as soon as it is recorded that it was made.
+    /// Makes a recorded volume with `format`, and serves it as soon as the record says that it is
+    /// complete.
     ///
     /// # Errors
-    /// Why it was not: nothing of it is used, its record and its slabs are still there.
+    /// The reason why it was not made. It is then not used, and still has its record and its slabs.
     pub(crate) async fn make(&self, record: VolumeRecord, format: Format) -> Done<()> {
         let attempt = self.begin(record);
         let mut served = self.try_open(&attempt, Some(format)).await?;
@@ -156,7 +159,8 @@ impl VolumeOpener {
         space.with_volume(record.id, |coordinator| coordinator.finish_making());
         let patience = self.tasks.now().after(RECORD_PATIENCE);
         let is_recorded = || {
-            // Nobody else polls it until it is served, and answers of its virtual disk must not wait.
+            // Only this task polls it until it is served, and answers of its virtual disk must not
+            // wait.
             served.poll(&mut Vec::new());
             match space.phase(record.id) {
                 Some(Phase::Serving) => {
@@ -188,7 +192,7 @@ impl VolumeOpener {
         let space = self.pools.space(record.pool).ok_or_else(|| {
             Error::io(format!("pool {} of volume {} is not there", record.pool, record.name))
         })?;
-        // In a cluster the record must still name the node that the volume is known to be with.
+        // In a cluster the record must still name the node known to have the volume.
         let disk: Box<PoolVolume> = Box::new(match self.peers.own() {
             None => space.open_volume(record.id, incarnation),
             Some(_) => space.take_over(record.id, incarnation, predecessor.clone()),
@@ -218,7 +222,7 @@ impl VolumeOpener {
         let service = Service::new(fs, self.volumes.service_config(), now, wall_clock);
         let mut served = ServedVolume::new(service, self.lease_gate.clone());
         let failure = until(|| {
-            // Nobody has an open yet: there is no event to lose.
+            // No client has an open yet, so there is no event to lose.
             served.poll(&mut Vec::new());
             served.with(|service| match service.failure() {
                 Some(why) => Some(Some(why.to_string())),
@@ -237,8 +241,9 @@ impl VolumeOpener {
         }
     }
 
-    /// Waits while disks that missed writes are brought up to date, if a write needs their copies: opening the file system writes, and an attempt
-    /// that ends without them would end the copying as well.
+    /// Waits while disks that missed writes are brought up to date, if a write needs their copies.
+    /// Opening the file system writes, and an attempt that ends without these copies would end the
+    /// resync as well.
     async fn await_copies(&self, space: &PoolSpace, record: &VolumeRecord) {
         until(|| {
             let makes_up = |coordinator: &mut Coordinator| coordinator.makes_up_for_copies();
@@ -247,7 +252,7 @@ impl VolumeOpener {
         .await;
     }
 
-    /// Gives up the parts of a volume that was not opened; `Conflict`: another node has claimed it.
+    /// Drops the parts of a volume that was not opened; `Conflict`: another node has claimed it.
     fn end_attempt(&self, space: &PoolSpace, attempt: &Attempt, why: String) -> Error {
         let record = &attempt.record;
         let beyond = |coordinator: &mut Coordinator| coordinator.refused_beyond_bounds();
@@ -284,8 +289,8 @@ impl VolumeOpener {
         }
     }
 
-    /// Whether an opening is left to another node, since it waits too long for disks that one might reach.
-    /// `look_at`: time of the next check.
+    /// Whether to leave an opening to another node, since it waits too long for disks that one
+    /// might reach. `look_at`: time of the next check.
     fn is_hopeless(&self, space: &PoolSpace, record: &VolumeRecord, look_at: &Cell<Monotonic>) -> bool {
         if self.peers.own().is_none() {
             return false;
@@ -302,12 +307,12 @@ impl VolumeOpener {
             && space.record(record.id).is_some_and(|record| self.peers.next_for(&record).is_some())
     }
 
-    /// Withdraws a volume that another node has claimed: commands on it get the answer that it is gone.
-    /// Then the records are read anew: until the last command has ended nothing is opened here, even if
-    /// this node is to have the volume.
+    /// Withdraws a volume that another node has claimed: commands on it get the answer that it is
+    /// gone. The records are read anew afterwards: until the last command has ended, nothing is
+    /// opened here, even if this node should have the volume.
     pub(crate) fn lose(&self, volume: VolumeId) {
         let Ok(pool) = self.volumes.pool_of(volume) else { return };
-        // One that is being opened notices by itself.
+        // A volume that is being opened notices the claim by itself.
         let Some(mut served) = self.volumes.withdraw(volume, self.tasks.now()) else { return };
         tracing::warn!(%volume, name = self.volumes.name(volume), "another node has claimed a volume: it is withdrawn");
         served.dismount();
@@ -315,7 +320,7 @@ impl VolumeOpener {
         let opener = self.clone();
         self.tasks.spawn(async move {
             until(|| {
-                // Nobody else polls it any more.
+                // Nothing else polls it any more.
                 served.poll(&mut Vec::new());
                 served.is_sole().then_some(())
             })
@@ -328,8 +333,8 @@ impl VolumeOpener {
         });
     }
 
-    /// Takes a volume out of service for a while, as this node's death would: commands on it are answered that it is gone. It is tried again later if it is this
-    /// node's then.
+    /// Takes a volume out of service for a while, as this node's death would: commands on it get
+    /// the answer that it is gone. It is opened again later if it is still this node's.
     pub(crate) fn suspend(&self, volume: VolumeId, why: &str) {
         let Some(record) = self.peers.record(volume) else { return };
         let Some(served) = self.volumes.withdraw(volume, self.tasks.now()) else { return };
@@ -340,8 +345,8 @@ impl VolumeOpener {
         self.tasks.spawn(async move { opener.end(record, served, why).await });
     }
 
-    /// Takes volumes out of service that stopped after a failed write, to be opened anew: their disks hold a whole state, and memory
-    /// may be ahead of it.
+    /// Takes volumes out of service that stopped after a failed write, to open them anew: their
+    /// disks hold a consistent state, and memory may be ahead of it.
     pub(crate) fn end_stopped(&self) {
         for (record, why) in self.volumes.stopped() {
             tracing::error!(volume = %record.id, name = record.name, why, "a volume stopped: it is opened anew");
@@ -352,8 +357,8 @@ impl VolumeOpener {
         }
     }
 
-    /// Waits until commands under way on a stopped volume have their answers: as long as one has it, its space is not opened another
-    /// time.
+    /// Waits until commands in progress on a stopped volume have their answers: while one has the
+    /// volume, its space is not opened again.
     async fn end(&self, record: VolumeRecord, mut served: ServedVolume, why: String) {
         until(|| {
             served.poll(&mut Vec::new());
@@ -367,7 +372,7 @@ impl VolumeOpener {
         self.volumes.note_ended(record.id, why);
     }
 
-    /// Tries volumes again that could not be opened, or stopped.
+    /// Retries volumes that could not be opened, or stopped.
     pub(crate) fn retry(&self) {
         for record in self.volumes.due(self.disks.arrivals(), self.tasks.now()) {
             if !self.peers.is_to_have(record.id) {
@@ -375,13 +380,14 @@ impl VolumeOpener {
                 continue;
             }
             tracing::info!(volume = %record.id, name = record.name, "a volume is tried again");
-            // Of a single server it is as it was; in a cluster others may have had it meanwhile.
+            // On a single server the record is unchanged; in a cluster other nodes may have had the
+            // volume meanwhile.
             self.open(self.peers.record(record.id).unwrap_or(record));
         }
     }
 }
 
-/// Why the volume's virtual disk stopped, if it has.
+/// Returns the reason why the volume's virtual disk stopped, if it has.
 fn why_stopped(space: &PoolSpace, record: &VolumeRecord) -> Option<SpaceError> {
     match space.phase(record.id) {
         Some(Phase::Stopped(why)) => Some(why),
@@ -392,11 +398,11 @@ fn why_stopped(space: &PoolSpace, record: &VolumeRecord) -> Option<SpaceError> {
 /// The node that tries to open a volume next.
 enum Passed {
     To(NodeId),
-    /// This one, later: there is no other.
+    /// This node, later: there is no other.
     Kept,
-    /// The node that has claimed the volume meanwhile, or that it was given to.
+    /// The node that has claimed the volume meanwhile, or to which it was given.
     ClaimedElsewhere,
-    /// Nobody: it is not recorded any more.
+    /// No node: the volume is not recorded any more.
     Deleted,
 }
 

@@ -1,4 +1,5 @@
-//! Files and directories of served volumes, as commands use them: with all rights, and beside clients.
+//! Files and directories of served volumes for commands: with all rights, concurrently with
+//! clients.
 
 use crate::error::{Done, Error, ErrorKind};
 use crate::tasks::Tasks;
@@ -23,15 +24,15 @@ const OPTIONS: u32 = 0x0020_0000 | 0x0000_4000;
 /// FILE_DIRECTORY_FILE (MS-SMB2 2.2.13).
 const DIRECTORY_FILE: u32 = 1;
 /// FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE (MS-SMB2 2.2.13): other users of the file
-/// continue.
+/// are not disturbed.
 const SHARE_ALL: u32 = 7;
 
-/// A file's security descriptor, and the facts of the file that inheritance needs.
+/// A file's security descriptor, and the facts that inheritance needs.
 #[derive(Debug, Clone)]
 pub struct Described {
     /// Owner, group and DACL, self-relative (MS-DTYP 2.4.6).
     pub descriptor: Vec<u8>,
-    /// The file is a directory, which hands entries down.
+    /// Whether the file is a directory, which passes entries down.
     pub directory: bool,
 }
 
@@ -46,7 +47,7 @@ impl VolumePaths {
     /// Reads the self-relative security descriptor (MS-DTYP 2.4.6) of `path` (`\` between names, empty: the root).
     ///
     /// # Errors
-    /// Why the path cannot be opened; see [`ErrorKind`].
+    /// The reason why the path cannot be opened; see [`ErrorKind`].
     pub async fn query_security(&self, volume: VolumeId, path: &str) -> Done<Described> {
         let created = self.open(volume, path, rights::READ_CONTROL).await?;
         let (open, directory) = (created.open, created.information.directory);
@@ -62,7 +63,7 @@ impl VolumePaths {
     /// Replaces owner, group and DACL, as far as the descriptor has them.
     ///
     /// # Errors
-    /// `Invalid` if the descriptor does not parse; why the path cannot be opened.
+    /// `Invalid` if the descriptor does not parse; the reason why the path cannot be opened.
     pub async fn set_security(&self, volume: VolumeId, path: &str, descriptor: Vec<u8>) -> Done<()> {
         let parsed = volume::security::SecurityDescriptor::parse(&descriptor).map_err(|_| {
             Error::new(ErrorKind::Invalid, "the security descriptor does not parse (MS-DTYP 2.4.6)")
@@ -78,10 +79,10 @@ impl VolumePaths {
         result.map(|_| ()).map_err(|status| refused(path, status))
     }
 
-    /// Makes the directory, and those it is in, if they are missing.
+    /// Makes the directory and its parents, if they are missing.
     ///
     /// # Errors
-    /// Why a directory cannot be made; see [`ErrorKind`].
+    /// The reason why a directory cannot be made; see [`ErrorKind`].
     pub async fn make_directory(&self, volume: VolumeId, path: &str) -> Done<()> {
         let ends = path.match_indices('\\').map(|(at, _)| at).chain([path.len()]);
         for directory in ends.map(|end| &path[..end]).filter(|directory| !directory.is_empty()) {
@@ -139,12 +140,12 @@ impl VolumePaths {
     }
 
     async fn close(&self, volume: VolumeId, open: OpenId) {
-        // An open that is gone already was closed by someone else.
+        // If the open is gone already, another party closed it.
         let _ = self.perform(volume, Operation::Close { open, query: false }).await;
     }
 }
 
-/// The identity of commands. Files that they make belong to the administrators.
+/// Returns the identity of commands. Files that they make belong to the administrators.
 fn caller() -> Caller {
     let token = AccessToken {
         user: Sid::administrators(),

@@ -1,4 +1,4 @@
-//! Quotas of served volumes, as commands see and change them.
+//! Quotas of served volumes, for commands.
 //!
 //! Promises: a change that was answered is durable.
 
@@ -11,9 +11,9 @@ use std::time::Duration;
 use types::{Sid, VolumeId};
 use volume::fs::{FileSystem, FsError, QuotaLimits, QuotaSettings, QuotaUser};
 
-/// Users that one answer lists at most: they are described in one turn of the loop.
+/// Most users in one answer: one turn of the loop describes them.
 const USERS_MAX: usize = 10_000;
-/// The rest before a change is tried again that waits for metadata.
+/// Rest before a change that waits for metadata is retried.
 const REST: Duration = Duration::from_millis(1);
 
 /// The quotas of a volume.
@@ -21,11 +21,11 @@ const REST: Duration = Duration::from_millis(1);
 pub struct QuotaReport {
     /// Mode and default limits of the volume.
     pub settings: QuotaSettings,
-    /// Quotas are on, and files are still being counted: no limit holds yet.
+    /// Whether files are still being counted, so that no limit applies although quotas are on.
     pub is_counting: bool,
-    /// Users asked for, by rising identifier; at most 10,000.
+    /// Users, by rising identifier; at most 10,000.
     pub users: Vec<QuotaUser>,
-    /// There are more users than are listed.
+    /// Whether there are more users than listed.
     pub is_truncated: bool,
 }
 
@@ -56,7 +56,7 @@ impl VolumeQuotas {
         }))
     }
 
-    /// Changes mode and defaults as `change` says.
+    /// Changes mode and defaults by `change`.
     ///
     /// # Errors
     /// `NotFound`; `Unavailable` if the volume is not served or takes no changes.
@@ -69,7 +69,7 @@ impl VolumeQuotas {
         .await
     }
 
-    /// Gives a user limits, or takes them away: then the volume's defaults hold.
+    /// Sets a user's limits, or removes them: then the volume's defaults apply.
     ///
     /// # Errors
     /// As [`VolumeQuotas::set_settings`].

@@ -1,6 +1,6 @@
-//! The volumes of this server: which are served, and why the others are not.
+//! The volumes of this server: the served ones, and the reasons why others are not.
 //!
-//! Decides only: openings are done by [`crate::volume_opening`].
+//! Decides only: [`crate::volume_opening`] opens volumes.
 
 use crate::backoff::Backoff;
 use crate::error::{Done, Error, ErrorKind};
@@ -14,19 +14,21 @@ use types::{ChunkIndex, Epoch, FileTime, Monotonic, PoolId, VolumeId};
 use volume::fs::Config;
 use volume::service::{LastingOpens, ServiceConfig};
 
-/// Share of the cache that may wait to be written: a third, and at most 2 GiB; the volume keeps to an amount that is soon written.
+/// Share of the cache for data not yet written: a third, and at most 2 GiB. The volume keeps to an
+/// amount that it can write soon.
 const DIRTY_DIVISOR: usize = 3;
 const DIRTY_BYTES_MAX: usize = 2 << 30;
 /// Share of the cache for metadata pages: a quarter, and at most a gigabyte.
 const PAGES_DIVISOR: usize = 4;
 const PAGES_BYTES_MAX: usize = 1 << 30;
 
-/// Pauses before a volume that cannot be served is tried again: the first, the longest, and how long it must have been served to
-/// begin with the first.
+/// Pauses before a failed volume is opened again: the first, the longest, and the time of service
+/// that resets them.
 const OPENINGS: Backoff =
     Backoff::new(Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(30));
 
-/// Pauses before a volume is tried again that a disk keeps from every owner: each try takes an epoch, and none helps before somebody acts.
+/// The same if a disk's promise locks out every owner: each attempt uses up an epoch, and none
+/// helps before an administrator acts.
 const REFUSALS: Backoff =
     Backoff::new(Duration::from_secs(2), Duration::from_secs(60), Duration::from_secs(30));
 
@@ -35,40 +37,41 @@ pub trait Front {
     /// Serves the volume to clients from now on.
     fn add_volume(&self, volume: VolumeId, served: ServedVolume);
 
-    /// Ends all opens of the volume, and lets go of it.
+    /// Ends all opens of the volume, and releases it.
     fn remove_volume(&self, volume: VolumeId, now: Monotonic);
 }
 
-/// A volume that is served, or why it is not.
+/// A volume that is served, or the reason why it is not.
 pub struct VolumeEntry {
     /// Pool that the volume's slabs are in.
     pub pool: PoolId,
-    /// The record as it was when the volume was opened.
+    /// The record at the time when the volume was opened.
     pub record: VolumeRecord,
-    /// Volume as clients reach it; `None`: it is not served here.
+    /// The volume for clients; `None`: it is not served here.
     pub served: Option<ServedVolume>,
-    /// The volume is being opened or made, or commands on it end.
+    /// Whether the volume is being opened or made, or commands on it end.
     pub opening: bool,
-    /// The volume is being made or deleted: nobody sees it.
+    /// Whether the volume is being made or deleted, and therefore hidden.
     pub is_hidden: bool,
-    /// Another node has it, or is to have it.
+    /// Whether another node has it, or should have it.
     pub is_elsewhere: bool,
-    /// Reason why the volume is not served; `None`: it is, or no attempt has failed.
+    /// Reason why the volume is not served; `None`: it is served, or no attempt has failed.
     pub failure: Option<String>,
-    /// The volume is being deleted.
+    /// Whether the volume is being deleted.
     leaving: bool,
-    /// Disks that had come when it was opened last ([`crate::disks::Disks::arrivals`]).
+    /// Number of disk arrivals at its last opening ([`crate::disks::Disks::arrivals`]).
     arrivals: u64,
-    /// When this server first began to open it; `None`: it opens the volume again.
+    /// Time at which this server first began to open it; `None`: it opens the volume again.
     first_opening: Option<Monotonic>,
-    /// When it is opened again if that failed, or if it stopped.
+    /// Pauses until it is opened again, after a failure or a stop.
     openings: Backoff,
-    /// The promise of a disk, which no owner can come to, that ended the last opening.
+    /// Promise of a disk, out of every owner's reach, that ended the last opening.
     refused_by: Option<Epoch>,
 }
 
 impl VolumeEntry {
-    /// How long this server's first opening of the volume has lasted; `None`: it has ended.
+    /// Returns the duration so far of this server's first opening of the volume; `None`: it has
+    /// ended.
     pub fn first_opening(&self, now: Monotonic) -> Option<Duration> {
         self.first_opening.filter(|_| self.opening).map(|since| now.since(since))
     }
@@ -76,18 +79,19 @@ impl VolumeEntry {
 
 /// The recorded volumes.
 ///
-/// Invariant: a volume is with the front exactly while its entry is served; one with a failure is not served.
+/// Invariant: the front has a volume exactly while its entry is served; a volume with a failure is
+/// not served.
 pub struct Volumes {
     entries: RefCell<BTreeMap<VolumeId, VolumeEntry>>,
     front: Box<dyn Front>,
-    /// Some volume is another node's since that was asked last.
+    /// Whether this node has released some volume since the last call.
     let_go: LetGo,
     /// RAM for all volumes.
     cache_bytes: u64,
     service: ServiceConfig,
 }
 
-/// One volume's part of a cache that `volumes` share.
+/// Returns one volume's part of a cache that `volumes` share.
 fn cache_share(cache_bytes: u64, volumes: usize) -> Config {
     let share = usize::try_from(cache_bytes).unwrap_or(usize::MAX) / volumes.max(1);
     let page_cache_bytes = (share / PAGES_DIVISOR).min(PAGES_BYTES_MAX);
@@ -98,7 +102,7 @@ fn cache_share(cache_bytes: u64, volumes: usize) -> Config {
     }
 }
 
-/// Clients' limits on a volume, as an administrator sets them.
+/// Returns clients' limits on a volume, from an administrator's settings.
 fn service_config(opens: usize, locks_per_open: usize) -> ServiceConfig {
     let config = ServiceConfig::default();
     ServiceConfig {
@@ -118,7 +122,7 @@ impl Volumes {
         Self { entries: RefCell::default(), front, let_go: LetGo::default(), cache_bytes, service }
     }
 
-    /// Returns every recorded volume; no volume comes or goes meanwhile.
+    /// Returns every recorded volume. None can be added or removed while the borrow lasts.
     pub fn entries(&self) -> Ref<'_, BTreeMap<VolumeId, VolumeEntry>> {
         self.entries.borrow()
     }
@@ -134,7 +138,7 @@ impl Volumes {
         entries.iter().filter(|(_, entry)| entry.pool == pool).map(|(id, _)| *id).collect()
     }
 
-    /// Tells the volume's name, or its id if nothing is known of it.
+    /// Returns the volume's name, or its id if the name is not known.
     pub fn name(&self, volume: VolumeId) -> String {
         let entries = self.entries.borrow();
         entries.get(&volume).map_or_else(|| volume.to_string(), |entry| entry.record.name.clone())
@@ -149,7 +153,7 @@ impl Volumes {
         pool.ok_or_else(|| Error::not_found("volume", volume))
     }
 
-    /// The volume, if it is served.
+    /// Returns the volume, if it is served.
     pub fn served(&self, volume: VolumeId) -> Option<ServedVolume> {
         self.entries.borrow().get(&volume).and_then(|entry| entry.served.clone())
     }
@@ -163,7 +167,7 @@ impl Volumes {
         self.served(volume).ok_or_else(|| self.not_served(volume))
     }
 
-    /// Tells a command that the volume is not served.
+    /// Makes the error for a command whose volume is not served.
     pub(crate) fn not_served(&self, volume: VolumeId) -> Error {
         let why = format!("volume {} is not served: see `cenote health`", self.name(volume));
         Error::new(ErrorKind::Unavailable, why)
@@ -180,12 +184,13 @@ impl Volumes {
         entries.iter().filter(|(_, entry)| entry.served.is_some()).map(|(volume, _)| *volume).collect()
     }
 
-    /// Another node has the volume, or is to have it.
+    /// Whether another node has the volume, or should have it.
     pub fn is_elsewhere(&self, volume: VolumeId) -> bool {
         self.entries.borrow().get(&volume).is_some_and(|entry| entry.is_elsewhere)
     }
 
-    /// Notes the record of a volume that is not open here: another node has it, or is to have it.
+    /// Notes the record of a volume that is not open here, since another node has it or should have
+    /// it.
     pub(crate) fn note_elsewhere(&self, record: &VolumeRecord) {
         let mut entries = self.entries.borrow_mut();
         match entries.get_mut(&record.id) {
@@ -221,29 +226,30 @@ impl Volumes {
         self.share_cache();
     }
 
-    /// Whether this node has let go of some volume since this was asked last: it is to look anew whose each one is.
+    /// Whether this node has released some volume since the last call, and must check again which
+    /// node should have it.
     pub(crate) fn take_let_go(&self) -> bool {
         self.let_go.take()
     }
 
-    /// Some volume is being opened.
+    /// Whether some volume is being opened.
     pub(crate) fn is_any_opening(&self) -> bool {
         self.entries.borrow().values().any(|entry| entry.opening)
     }
 
-    /// Some volume of the pool is being opened.
+    /// Whether some volume of the pool is being opened.
     pub(crate) fn is_any_opening_of(&self, pool: PoolId) -> bool {
         self.entries.borrow().values().any(|entry| entry.pool == pool && entry.opening)
     }
 
-    /// Every volume of the pool is served, here or by another node.
+    /// Whether every volume of the pool is served, here or by another node.
     pub(crate) fn are_served_of(&self, pool: PoolId) -> bool {
         let entries = self.entries.borrow();
         let own = entries.values().filter(|entry| entry.pool == pool);
         own.into_iter().all(|entry| entry.served.is_some() || entry.is_elsewhere)
     }
 
-    /// Tells in which range of which volume a chunk lies, in words.
+    /// Describes the range and the volume of a chunk.
     pub(crate) fn place_in_words(
         &self,
         volume: VolumeId,
@@ -262,12 +268,12 @@ impl Volumes {
         self.service.clone()
     }
 
-    /// The cache of a volume that is being opened.
+    /// Returns the cache for a volume that is being opened.
     pub(crate) fn cache_share(&self) -> Config {
         cache_share(self.cache_bytes, self.entries.borrow().len())
     }
 
-    /// Divides the cache among the volumes that are served.
+    /// Divides the cache among the served volumes.
     pub(crate) fn share_cache(&self) {
         let entries = self.entries.borrow();
         let served: Vec<_> = entries.values().filter_map(|entry| entry.served.as_ref()).collect();
@@ -277,7 +283,7 @@ impl Volumes {
         }
     }
 
-    /// Tells all volumes the time of day.
+    /// Passes the time of day to all volumes.
     pub(crate) fn set_wall_clock(&self, now: Monotonic, wall_clock: FileTime) {
         for entry in self.entries.borrow().values() {
             if let Some(served) = &entry.served {
@@ -311,7 +317,7 @@ impl Volumes {
         entries.insert(id, entry);
     }
 
-    /// Serves a volume that was opened to clients, unless it has been deleted meanwhile.
+    /// Serves an opened volume to clients, unless it has been deleted meanwhile.
     pub(crate) fn serve(&self, volume: VolumeId, served: ServedVolume) {
         let is_wanted = match self.entries.borrow_mut().get_mut(&volume) {
             Some(entry) => {
@@ -334,7 +340,7 @@ impl Volumes {
         self.share_cache();
     }
 
-    /// Notes why an opening failed.
+    /// Notes the reason why an opening failed.
     pub(crate) fn note_failure(&self, volume: VolumeId, why: String, now: Monotonic) {
         if let Some(entry) = self.entries.borrow_mut().get_mut(&volume) {
             entry.opening = false;
@@ -344,7 +350,8 @@ impl Volumes {
         self.share_cache();
     }
 
-    /// Notes that a disk keeps the volume from every owner by this promise; whether that is new. Pauses between tries grow over all of them.
+    /// Notes that this promise of a disk locks out every owner of the volume. Returns whether that
+    /// is new. Pauses between attempts grow over all of them.
     pub(crate) fn note_refused(
         &self,
         volume: VolumeId,
@@ -364,7 +371,7 @@ impl Volumes {
         known != Some(promised)
     }
 
-    /// Takes the volume away from clients. Commands that are under way may still have it.
+    /// Takes the volume away from clients. Commands in progress may still have it.
     pub(crate) fn withdraw(&self, volume: VolumeId, now: Monotonic) -> Option<ServedVolume> {
         self.front.remove_volume(volume, now);
         let served = self.entries.borrow_mut().get_mut(&volume).and_then(|entry| entry.served.take());
@@ -372,7 +379,8 @@ impl Volumes {
         served
     }
 
-    /// Notes that a volume stopped, which is tried again later. Until commands on it have ended it counts as being opened.
+    /// Notes that a volume stopped; it is opened again later. Until commands on it have ended, it
+    /// counts as being opened.
     pub(crate) fn note_stopped(&self, volume: VolumeId, now: Monotonic) {
         if let Some(entry) = self.entries.borrow_mut().get_mut(&volume) {
             entry.openings.broke(now);
@@ -380,7 +388,7 @@ impl Volumes {
         }
     }
 
-    /// Notes that nobody has the stopped volume any more.
+    /// Notes that nothing uses the stopped volume any more.
     pub(crate) fn note_ended(&self, volume: VolumeId, why: String) {
         if let Some(entry) = self.entries.borrow_mut().get_mut(&volume) {
             entry.opening = false;
@@ -388,8 +396,8 @@ impl Volumes {
         }
     }
 
-    /// Takes the volume away from everybody, since it is to be deleted: commands on it are answered that it is gone. `false`: it is
-    /// being made, or deleted already.
+    /// Takes the volume away from clients and commands, for its deletion: commands get the answer
+    /// that it is gone. `false`: it is being made, or deleted already.
     pub(crate) fn begin_deletion(&self, volume: VolumeId, now: Monotonic) -> bool {
         match self.entries.borrow_mut().get_mut(&volume) {
             Some(entry) if !entry.is_hidden => (entry.is_hidden, entry.leaving) = (true, true),
@@ -399,14 +407,14 @@ impl Volumes {
         true
     }
 
-    /// Takes the volume away from everybody.
+    /// Takes the volume away from clients and commands.
     pub(crate) fn dismount(&self, volume: VolumeId, now: Monotonic) {
         if let Some(served) = self.withdraw(volume, now) {
             served.dismount();
         }
     }
 
-    /// Notes why the volume could not be deleted: it is opened anew.
+    /// Notes the reason why the volume could not be deleted: it is opened anew.
     pub(crate) fn deletion_failed(&self, volume: VolumeId, why: String) {
         if let Some(entry) = self.entries.borrow_mut().get_mut(&volume) {
             (entry.is_hidden, entry.leaving) = (false, false);
@@ -422,7 +430,7 @@ impl Volumes {
         self.entries.borrow_mut().retain(|_, entry| entry.pool != pool);
     }
 
-    /// Lists served volumes that stopped after a failed write, and why.
+    /// Lists served volumes that stopped after a failed write, with the reasons.
     pub(crate) fn stopped(&self) -> Vec<(VolumeRecord, String)> {
         let entries = self.entries.borrow();
         let stopped = entries.values().filter_map(|entry| {
@@ -432,7 +440,8 @@ impl Volumes {
         stopped.collect()
     }
 
-    /// Lists volumes that could not be opened, or stopped, and are to be tried again: a disk has come, or it is time.
+    /// Lists volumes that could not be opened, or stopped, and are due for another attempt, because
+    /// a disk has come or a pause is over.
     pub(crate) fn due(&self, arrivals: u64, now: Monotonic) -> Vec<VolumeRecord> {
         let entries = self.entries.borrow();
         let due = entries.values().filter(|entry| {

@@ -17,14 +17,14 @@ pub enum Bug {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Finder {
     pub world: World,
-    /// The first of them.
+    /// First of the seeds.
     pub first: u64,
-    /// Number of seeds, from the first on, one of which finds the bug.
+    /// Number of consecutive seeds, from the first on, one of which finds the bug.
     pub seeds: u64,
 }
 
 impl Finder {
-    /// Whether it takes seconds.
+    /// Whether the search takes only seconds.
     pub const fn is_quick(self) -> bool {
         matches!(self.world, World::Space | World::PersistentOpens) || self.seeds <= 40
     }
@@ -39,7 +39,7 @@ const fn space_from(first: u64, seeds: u64) -> Option<Finder> {
 }
 
 impl Bug {
-    /// All of them, layer by layer.
+    /// Returns all bugs, layer by layer.
     pub fn all() -> Vec<Self> {
         let space = OfSpace::ALL.into_iter().chain(OfSpace::OF_DISKS).map(Self::Space);
         let store = OfStore::ALL.into_iter().map(Self::Store);
@@ -47,7 +47,7 @@ impl Bug {
         space.chain(store).chain(volume).collect()
     }
 
-    /// The bug's name on the command line: `space::NoReconcile`.
+    /// Returns the bug's name on the command line: `space::NoReconcile`.
     pub fn name(self) -> String {
         match self {
             Self::Space(bug) => format!("space::{bug:?}"),
@@ -56,13 +56,14 @@ impl Bug {
         }
     }
 
-    /// The seeds that have to find it. Without any a test of its crate finds it, as those of store, of volume, and of space that
-    /// need faults of disks do with the others too (`planted` in each).
+    /// Returns the seeds that must find the bug. `None`: a test of its crate finds it. For bugs of
+    /// store and of volume, and for those of space that need faults of disks, a test does so in any
+    /// case (`planted` in each).
     pub fn finder(self) -> Option<Finder> {
         match self {
             Self::Space(bug) if OfSpace::ALL.contains(&bug) => {
-                // The search begins at a seed known to find bugs that otherwise take longest. The finding
-                // seed may move as the simulator changes.
+                // The search begins at a seed known to find bugs that otherwise take longest. This
+                // seed may change with the simulator.
                 let first = match bug {
                     OfSpace::AcceptReplays => 171,
                     OfSpace::AnswerAfterFencing => 334,
@@ -105,7 +106,8 @@ impl Bug {
                 | OfVolume::OutageFailsVolume
                 | OfVolume::SuperblockBeforePages => stack(150),
                 OfVolume::TransactionUnbounded => Some(Finder { world: World::Stack, first: 22, seeds: 150 }),
-                // These need trees that do not fit into memory: tests of volume make them from metadata alone.
+                // These need trees that exceed memory: tests of volume make them from metadata
+                // alone.
                 OfVolume::MissStartsOver | OfVolume::PartsWithoutReserve => None,
                 _ => None,
             },
@@ -113,7 +115,7 @@ impl Bug {
     }
 }
 
-/// Plants a bug in this thread, in place of the one that was.
+/// Plants a bug in this thread, in place of any other.
 fn plant(bug: Option<Bug>) {
     space::planted::plant(match bug {
         Some(Bug::Space(bug)) => Some(bug),
@@ -129,7 +131,7 @@ fn plant(bug: Option<Bug>) {
     });
 }
 
-/// Runs a seed with the bug. A finding counts if the seed finds nothing without the bug.
+/// Runs a seed with the bug. A finding counts if the seed finds none without the bug.
 pub fn find(bug: Bug, world: World, seed: u64) -> Option<Finding> {
     plant(Some(bug));
     let found = world.run(seed);

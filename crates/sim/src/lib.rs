@@ -1,13 +1,14 @@
 //! The deterministic simulator: three worlds in virtual time, each on one thread.
 //!
-//! [`World::Space`]: coordinators and replicas of several nodes, over a network that loses and delays,
-//! with a cluster state that fails ([`space_world`]). [`World::Stack`]: one server from the volume's
-//! backend down to disks that fail in every way ([`stack`]). [`World::PersistentOpens`]: clients whose opens
-//! outlive their server ([`persistent_opens`]). All own the environment only: the code in them is the shipped
-//! code. A run has phases of faults, under which nothing acknowledged may be lost nor anything wrong be
-//! read; then everything is healed, and must serve and become fully redundant again. Faults are planned
-//! so that they should be survived: every violation is a bug. A seed replays bit for bit. Beside them
-//! [`scale`] counts the costs of up to sixteen servers. Never ships.
+//! [`World::Space`]: coordinators and replicas of several nodes, over a network that loses and
+//! delays, with a cluster state that fails ([`space_world`]). [`World::Stack`]: one server from the
+//! volume's backend down to disks that fail in every way ([`stack`]). [`World::PersistentOpens`]:
+//! clients whose opens outlive their server ([`persistent_opens`]). All own the environment only:
+//! the code in them is the shipped code. A run has phases of faults, in which no acknowledged write
+//! may be lost and no read may return wrong data. Then all faults are healed, and all volumes must
+//! serve and become fully redundant again. Faults are planned so that the system should survive
+//! them: every violation is a bug. A seed replays bit for bit. Beside these worlds [`scale`] counts
+//! the costs of up to sixteen servers. Never ships.
 
 #![forbid(unsafe_code)]
 
@@ -20,7 +21,7 @@ pub mod space_world;
 pub mod stack;
 mod trace;
 
-/// Seeds that failed once, and the failure: `WORLD SEED # why`. They run before all others.
+/// Seeds that failed once, and the failure: `WORLD SEED # reason`. They run before all others.
 pub const KEPT_SEEDS: &str = include_str!("../kept-seeds.txt");
 
 /// The simulator's worlds.
@@ -41,19 +42,19 @@ pub struct Finding {
     pub world: World,
     /// Seed that decided the run.
     pub seed: u64,
-    /// Promises that were broken, in words; empty: the run is good.
+    /// Descriptions of broken promises; empty: the run is good.
     pub violations: Vec<String>,
-    /// The scenario, in words.
+    /// Description of the scenario.
     pub scenario: String,
-    /// Equal for equal seeds, bit for bit.
+    /// Fingerprint of the run: equal for equal seeds, bit for bit.
     pub trace: u64,
 }
 
 impl World {
-    /// Every world, in the order in which they are listed.
+    /// Every world, in the order of listings.
     pub const ALL: [Self; 3] = [Self::Space, Self::Stack, Self::PersistentOpens];
 
-    /// The world's name on the command line.
+    /// Returns the world's name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Space => "space",
@@ -89,7 +90,7 @@ impl World {
     }
 }
 
-/// The seeds that are kept.
+/// Returns the seeds that failed once.
 pub fn kept_seeds() -> Vec<(World, u64)> {
     let lines = KEPT_SEEDS.lines().map(|line| line.split('#').next().unwrap_or_default());
     let parse = |line: &str| {

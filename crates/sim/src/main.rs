@@ -1,10 +1,11 @@
 //! Runs seeds of the simulator and prints their findings:
 //! `sim [--world space|stack|persistent-opens] [--first SEED] [--seeds N | --seconds N] [--threads N] [--stop]`.
 //!
-//! Without a world all run, for 20, 70 and 10 % of the time; without numbers, 100 seeds of each. Seeds that failed
-//! once (crates/sim/kept-seeds.txt) run first. With the feature `planted-bugs`, `sim --planted [NAME] [--quick]` plants each bug
-//! that seeds have to find, with `--quick` only those that few do, and requires that it is found; with a world, each bug that
-//! there is, in 100 of its seeds.
+//! Without a world all run, for 20, 70 and 10 % of the time; without numbers, 100 seeds of each.
+//! Seeds that failed once (crates/sim/kept-seeds.txt) run first. With the feature `planted-bugs`,
+//! `sim --planted [NAME] [--quick]` plants each bug that seeds must find (with `--quick` only those
+//! that few seeds find) and requires a finding. With a world, it plants every bug in 100 of its
+//! seeds.
 
 use sim::{Finding, World};
 use std::process::ExitCode;
@@ -85,7 +86,7 @@ fn tell(finding: &Finding) {
 
 fn run_kept(arguments: &Arguments) -> (u64, u64) {
     let (mut passed, mut failed) = (0, 0);
-    // A caller who asks for certain seeds wants no others.
+    // A caller who requests certain seeds wants no others.
     if arguments.first > 0 {
         return (passed, failed);
     }
@@ -105,7 +106,7 @@ fn run_kept(arguments: &Arguments) -> (u64, u64) {
     (passed, failed)
 }
 
-/// Runs seeds of one world on all threads; how many passed and failed.
+/// Runs seeds of one world on all threads. Returns how many passed and failed.
 fn run_seeds(world: World, arguments: &Arguments) -> (u64, u64) {
     let share = match (arguments.world, world) {
         (Some(_), _) => 1.0,

@@ -1,4 +1,4 @@
-//! The one source of chance of a run.
+//! The only source of random numbers of a run.
 
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
@@ -10,17 +10,17 @@ impl Random {
         Self(ChaCha8Rng::seed_from_u64(seed))
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`, which is not 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0.next_u64() % bound.max(1)
     }
 
-    /// A number of the range, both ends included.
+    /// Returns a number of the range, both ends included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
-    /// True in `part` of 1000 cases.
+    /// Returns true in `part` of 1000 cases.
     pub fn chance(&mut self, part: u64) -> bool {
         self.below(1000) < part
     }

@@ -89,7 +89,7 @@ fn a_seed_replays_bit_for_bit() {
 
 #[test]
 fn a_client_that_is_answered_at_once_stays_one() {
-    // A pool so tight that many writes are refused on the spot.
+    // A pool so tight that it refuses many writes at once.
     let report = run(518);
     assert!(report.violations.is_empty() && report.coverage.no_space > 0, "{report:?}");
     assert!(report.steps < 500_000, "{} steps", report.steps);

@@ -1,4 +1,4 @@
-//! A fingerprint of everything that happened, in order.
+//! A fingerprint of all events of a run, in order.
 
 /// FNV-1a over the numbers of all events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

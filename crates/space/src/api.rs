@@ -6,25 +6,28 @@ use types::{BlockCount, Lba};
 
 #[derive(Debug)]
 pub enum SpaceRequest {
-    /// Answers `Data` of `blocks` blocks, as they were last written: a block that one copy has corrupt, or that its disk cannot read, is
-    /// taken from another copy and written again (I6). Blocks of class `Append` are read from all in-sync copies that can be
-    /// reached, and of each the one of the highest order is answered and written to the others, so that a plain read finds the
-    /// newest also when a disk lost a write of it.
+    /// Answers `Data` of `blocks` blocks, as last written. A block that is corrupt or unreadable on
+    /// one disk comes from another copy and is rewritten (I6). Blocks of class `Append` are read
+    /// from all reachable in-sync copies. The one of the highest order is the answer, and is
+    /// written to the other copies, so that a plain read finds the newest even if a disk lost the
+    /// write of it.
     ///
-    /// Blocks that no copy has intact fail the read with `Corrupt`, which names them all. Of class `Append`
-    /// such a block may also be a write that was never acknowledged and that a crash tore on every copy (a
-    /// volume may have a single copy): at the end of a journal it is the end. Such a block reads again once
-    /// it is written or discarded.
+    /// Blocks without an intact copy fail the read with `Corrupt`, which names them all. In class
+    /// `Append` such a block may also be a never acknowledged write that a crash tore on every copy
+    /// (a volume may have a single copy): in a journal, it marks the end. Such a block reads again
+    /// once it is written or discarded.
     ///
-    /// `copy`: this copy first (0, 1, 2), to look at each by itself; it too is answered from the others when it is corrupt. The first copy
-    /// of blocks of class `Append` is read as without `copy`: all are compared, and made equal.
+    /// `copy`: the copy to read first (0, 1, 2), to check each by itself; if it is corrupt, the
+    /// others answer too. A read of the first copy of blocks of class `Append` is like one without
+    /// `copy`: all copies are compared, and made equal.
     Read { lba: Lba, blocks: u32, copy: Option<u8> },
-    /// Answers `Done` when durable on every in-sync copy (I1). Whole blocks; any length; a write within one 1 MiB-aligned
-    /// range is atomic unless of class `Append` (docs/PROTOCOL.md, *After a crash*, has the exception). Every block of class `Append` must prove itself ([`codes::seal_block`]), with an order
-    /// that grows with every write of its place.
+    /// Answers `Done` when durable on every in-sync copy (I1). Whole blocks of any length. A write
+    /// within one 1 MiB-aligned range is atomic unless of class `Append` (docs/PROTOCOL.md, *After
+    /// a crash*, has the exception). Every block of class `Append` must prove itself
+    /// ([`codes::seal_block`]), with an order that grows with every write to its place.
     Write { lba: Lba, class: WriteClass, data: Payload },
-    /// The blocks read as zeroes afterwards, and can be written with class `Fresh` without a step of their own. Of whole chunks the space is given
-    /// back.
+    /// Makes the blocks read as zeroes, and lets class `Fresh` write them without a step of its
+    /// own. Gives back the space of whole chunks.
     Discard { lba: Lba, blocks: u64 },
 }
 
@@ -87,6 +90,6 @@ pub trait VirtualDisk {
     fn size(&self) -> SpaceSize;
     /// Takes a request; its answer carries `token`.
     fn submit(&mut self, token: u64, request: SpaceRequest);
-    /// Moves the answers that are there into `out`.
+    /// Moves the present answers into `out`.
     fn poll(&mut self, out: &mut Vec<SpaceCompletion>);
 }

@@ -1,28 +1,29 @@
-//! A store as a replica needs it.
+//! The interface of a store to its replica.
 
 use store::api::{StoreCompletion, StoreRequest};
 use types::{Epoch, VolumeId};
 
 /// One disk's store: requests in, completions out, in any order. Nothing blocks.
 pub trait BlockStore {
-    /// Takes a request; its answer carries `token`.
+    /// Takes a request. Its answer carries `token`.
     fn submit(&mut self, token: u64, request: StoreRequest);
-    /// Moves the answers that are there into `out`.
+    /// Moves the present answers into `out`.
     fn poll(&mut self, out: &mut Vec<StoreCompletion>);
-    /// Whether [`BlockStore::poll`] may have something to do; `false` spares the caller a poll, `true` promises nothing.
+    /// Whether [`BlockStore::poll`] may have something to do. `false` saves the caller a poll;
+    /// `true` promises nothing.
     fn has_news(&self) -> bool {
         true
     }
-    /// The highest epoch durably promised for the volume; 0: none.
+    /// Returns the highest epoch durably promised for the volume; 0: none.
     fn promised(&self, volume: VolumeId) -> Epoch;
-    /// Forgets the doubts that the store's journal left about regions of the volume that were changed last
+    /// Drops the doubts that the store's journal left about regions of the volume last changed
     /// under `settled` or earlier.
     fn settle(&mut self, volume: VolumeId, settled: Epoch);
-    /// Whether the store's journal leaves something of the volume in doubt.
+    /// Whether the store's journal leaves data of the volume in doubt.
     fn is_doubtful(&self, volume: VolumeId) -> bool;
-    /// Slabs in all, and free ones.
+    /// Returns the number of all slabs, and of free ones.
     fn slabs(&self) -> (u64, u64);
-    /// Blocks of one slab.
+    /// Returns the blocks of one slab.
     fn slab_blocks(&self) -> u32;
 }
 

@@ -1,8 +1,8 @@
 //! A store in memory, for tests of the layers above stores.
 //!
-//! Behaves as a store does: slabs, checksums, region epochs, promises. Every answer waits for a poll. A
-//! crash forgets unanswered requests, or does them first, as its caller decides. Never slow, never
-//! torn.
+//! Has a store's slabs, checksums, region epochs and promises. Every answer waits for a poll. A
+//! crash drops unanswered requests, or performs them first, as its caller decides. Never slow,
+//! never torn.
 
 use crate::block_store::BlockStore;
 use crate::planted::Planted;
@@ -28,7 +28,8 @@ struct Slab {
 }
 
 impl Slab {
-    /// The stamp of a region only grows: a change under an older one may come late.
+    /// Raises the stamp of a region. A change under an older stamp may come late, and lowers
+    /// nothing.
     fn stamp(&mut self, block: u64, stamp: Stamp) {
         let region = &mut self.regions[(block / REGION_BLOCKS) as usize];
         *region = stamp.later(*region);
@@ -36,7 +37,7 @@ impl Slab {
 }
 
 impl Slab {
-    /// Written blocks that should prove themselves and do not.
+    /// Returns written blocks that should prove themselves and do not.
     fn unproven(&self, volume: VolumeId, lba: Lba, range: Range<u64>) -> Vec<Lba> {
         if !self.append {
             return Vec::new();
@@ -50,26 +51,26 @@ impl Slab {
     }
 }
 
-/// How the store fails.
+/// A way for the store to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FakeFault {
     #[default]
     None,
-    /// Nothing is answered any more.
+    /// No request is answered any more.
     Hang,
-    /// Reads are not answered any more.
+    /// No read is answered any more.
     ReadsHang,
     /// Writes fail.
     WriteErrors,
     /// Writes find no space, and change nothing.
     NoRoom,
-    /// The journal is full, and cannot be emptied: no change finds space, a promise neither.
+    /// The journal is full, and cannot be emptied: neither a change nor a promise finds space.
     FullJournal,
     /// There is no free slab.
     NoSlabs,
     /// Everything fails.
     Errors,
-    /// Everything fails, and not by the disk.
+    /// Everything fails, because of the disk's machine.
     HostErrors,
 }
 
@@ -79,9 +80,9 @@ struct Inner {
     chunks: BTreeMap<(VolumeId, ChunkIndex), Slab>,
     promised: BTreeMap<VolumeId, Epoch>,
     corrupt: BTreeSet<(VolumeId, Lba)>,
-    /// Blocks that stay corrupt even when they are written.
+    /// Blocks that stay corrupt when they are written.
     bad: BTreeSet<(VolumeId, Lba)>,
-    /// Marked as lost on all copies.
+    /// Blocks marked as lost on all copies.
     lost: BTreeSet<(VolumeId, Lba)>,
     records: Vec<u8>,
     pending: VecDeque<(u64, StoreRequest)>,
@@ -95,7 +96,8 @@ pub struct FakeImage {
     promised: BTreeMap<VolumeId, Epoch>,
 }
 
-/// A handle to a store in memory: clones share it, so that a test keeps one while a replica owns another.
+/// A handle to a store in memory. Clones share the store, so that a test keeps one while a replica
+/// owns another.
 #[derive(Clone)]
 pub struct FakeStore {
     inner: Rc<RefCell<Inner>>,
@@ -122,7 +124,7 @@ impl FakeStore {
         self.inner.borrow_mut().fault = fault;
     }
 
-    /// The block fails its checksum until it is written again; nothing where it was never written.
+    /// Makes the block, if it was ever written, fail its checksum until it is written again.
     pub fn corrupt(&self, volume: VolumeId, lba: Lba) {
         let mut inner = self.inner.borrow_mut();
         let (chunk, offset) = inner.locate(lba);
@@ -131,25 +133,25 @@ impl FakeStore {
         }
     }
 
-    /// The block fails its checksum however often it is written.
+    /// Makes the block fail its checksum, even after it is written.
     pub fn corrupt_for_good(&self, volume: VolumeId, lba: Lba) {
         self.inner.borrow_mut().bad.insert((volume, lba));
     }
 
-    /// All that the store holds now.
+    /// Returns a copy of the whole store.
     pub fn image(&self) -> FakeImage {
         let inner = self.inner.borrow();
         FakeImage { chunks: inner.chunks.clone(), promised: inner.promised.clone() }
     }
 
-    /// An older image is restored.
+    /// Restores an older image.
     pub fn go_back_to(&self, image: &FakeImage) {
         let mut inner = self.inner.borrow_mut();
         inner.chunks = image.chunks.clone();
         inner.promised = image.promised.clone();
     }
 
-    /// The block has this content, as if it was never written otherwise.
+    /// Sets the block's content as if it had never been written otherwise.
     pub fn put(&self, volume: VolumeId, lba: Lba, block: &[u8]) {
         let mut inner = self.inner.borrow_mut();
         let (chunk, offset) = inner.locate(lba);
@@ -158,7 +160,7 @@ impl FakeStore {
         }
     }
 
-    /// The store does not know any more that the block was written.
+    /// Makes the store forget that the block was written.
     pub fn forget_block(&self, volume: VolumeId, lba: Lba) {
         let mut inner = self.inner.borrow_mut();
         let (chunk, offset) = inner.locate(lba);
@@ -167,7 +169,8 @@ impl FakeStore {
         }
     }
 
-    /// The process or the power is gone: of the requests not answered those are done for which `keep` says so.
+    /// Ends the process or the power: of the unanswered requests, performs those for which `keep`
+    /// returns true.
     pub fn crash(&self, mut keep: impl FnMut() -> bool) {
         let mut inner = self.inner.borrow_mut();
         for (_, request) in std::mem::take(&mut inner.pending) {
@@ -178,12 +181,12 @@ impl FakeStore {
         inner.fault = FakeFault::None;
     }
 
-    /// The last records that [`StoreRequest::SetRecords`] stored.
+    /// Returns the records last stored by [`StoreRequest::SetRecords`].
     pub fn records(&self) -> Vec<u8> {
         self.inner.borrow().records.clone()
     }
 
-    /// The block as it is, for a test's own comparison.
+    /// Returns the block as stored, for a test's own comparison.
     pub fn peek(&self, volume: VolumeId, lba: Lba) -> Option<Buf> {
         let inner = self.inner.borrow();
         let (chunk, offset) = inner.locate(lba);
@@ -212,7 +215,7 @@ impl FakeStore {
         self.inner.borrow().chunks.get(&(volume, chunk)).map(|slab| slab.regions.clone()).unwrap_or_default()
     }
 
-    /// Requests that were not answered.
+    /// Counts unanswered requests.
     pub fn pending(&self) -> usize {
         self.inner.borrow().pending.len()
     }
@@ -239,7 +242,7 @@ impl Inner {
         }
     }
 
-    /// Fails the request if the fault says so.
+    /// Fails the request if the present fault affects it.
     fn check_fault(&self, request: &StoreRequest) -> Result<(), StoreError> {
         match self.fault {
             FakeFault::Errors => Err(StoreError::Disk(DiskError::Io(5))),

@@ -1,9 +1,9 @@
 //! A virtual disk in memory, for the tests of the layers above.
 //!
-//! Owns its blocks, thinly. Has the promises of a mirrored space, power cuts included: after
-//! [`MemoryVirtualDisk::crash`] every acknowledged write is there, and each one that was not is there,
-//! or not, or (class `Append`, or crossing a 1 MiB boundary) partly. Never keeps copies: `copy` is
-//! ignored.
+//! Owns its blocks, thinly. Has the promises of a mirrored space, power cuts included. After
+//! [`MemoryVirtualDisk::crash`] every acknowledged write is present; an unacknowledged one is
+//! present, missing or (class `Append`, or crossing a 1 MiB boundary) partly present. Never keeps
+//! copies: `copy` is ignored.
 
 use crate::api::{SpaceCompletion, SpaceError, SpaceReply, SpaceRequest, SpaceSize, VirtualDisk};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -20,7 +20,7 @@ const ATOMIC_BLOCKS: u64 = 256;
 pub struct MemoryVirtualDisk {
     blocks: BlockCount,
     chunk_blocks: u32,
-    /// Blocks that may still be given to chunks.
+    /// Blocks that chunks may still get.
     available: u64,
     contents: BTreeMap<u64, Buf>,
     chunks: BTreeSet<u64>,
@@ -31,7 +31,8 @@ pub struct MemoryVirtualDisk {
 }
 
 impl MemoryVirtualDisk {
-    /// `blocks` of address space, of which `available` can be filled, allocated in chunks of `chunk_blocks`.
+    /// Makes a disk of `blocks` of address space, of which `available` can be filled, allocated in
+    /// chunks of `chunk_blocks`.
     pub fn new(blocks: BlockCount, chunk_blocks: u32, available: BlockCount) -> Self {
         Self {
             blocks,
@@ -52,24 +53,25 @@ impl MemoryVirtualDisk {
         self.available += blocks;
     }
 
-    /// While held, nothing is done nor answered: a crash can lose the requests that were submitted.
+    /// Holds requests without performing or answering them: a crash can lose the submitted ones.
     pub fn hold(&mut self, hold: bool) {
         self.hold = hold;
     }
 
-    /// Requests that wait.
+    /// Counts the requests that wait.
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
 
-    /// Does and answers the `index`-th waiting request only, so that the caller chooses the order.
+    /// Performs and answers only the `index`-th waiting request, so that the caller chooses the
+    /// order.
     pub fn complete(&mut self, index: usize, out: &mut Vec<SpaceCompletion>) {
         if let Some((token, request)) = self.pending.remove(index) {
             out.push(SpaceCompletion { token, result: self.perform(request) });
         }
     }
 
-    /// The block fails its checksum on all copies until it is written again.
+    /// Makes the block fail its checksum on all copies until it is written again.
     pub fn corrupt(&mut self, lba: Lba) {
         self.corrupt.insert(lba.0);
     }
@@ -79,13 +81,14 @@ impl MemoryVirtualDisk {
         self.corrupt.contains(&lba.0)
     }
 
-    /// Every request is answered with this error until it is taken back.
+    /// Answers every request with this error until called with `None`.
     pub fn fail(&mut self, error: Option<SpaceError>) {
         self.fail = error;
     }
 
-    /// A power cut. `choose(n)` returns a number below `n` for each decision: whether a write that was not acknowledged (or
-    /// one atomic part of it) is there. The requests that waited are never answered.
+    /// Cuts the power. `choose(n)` returns a number below `n` for each decision whether an
+    /// unacknowledged write (or one atomic part of it) is present. Waiting requests are never
+    /// answered.
     pub fn crash(&mut self, mut choose: impl FnMut(u64) -> u64) {
         for (_, request) in std::mem::take(&mut self.pending) {
             match request {

@@ -1,10 +1,11 @@
 //! Messages between coordinator and replica, and the transport that carries them.
 //!
-//! A disk is reached through a *session*: [`ReplicaOperation::Open`] begins one under (volume, epoch), and every other operation
-//! belongs to one. An operation is delivered at most once: its id grows within the session and the replica drops one that it
-//! has seen. A new session ends the one before it, so that nothing of the old one is carried out after the new one was
-//! answered. On the storage bus this is one open of the disk's file on the node's hidden share `bus$` (MS-SMB2 message ids and
-//! a connection's sequence window give the at-most-once delivery).
+//! A disk is reached through a *session*: [`ReplicaOperation::Open`] begins one under (volume,
+//! epoch), and every other operation belongs to one. An operation is delivered at most once: its id
+//! grows within the session, and the replica drops an id that it has seen. A new session ends the
+//! one before, so that no operation of the old session is performed after the new session's first
+//! answer. On the storage bus a session is one open of the disk's file on the node's hidden share
+//! `bus$` (MS-SMB2 message ids and a connection's sequence window give the at-most-once delivery).
 
 use crate::planted::Planted;
 use disk::DiskError;
@@ -17,30 +18,33 @@ use types::{ChangeNumber, ChunkIndex, DiskId, Epoch, Lba, VolumeId};
 /// (crate `bus`).
 #[derive(Debug, Clone)]
 pub enum ReplicaOperation {
-    /// Begins a session and durably promises the epoch: lower ones are refused from then on (I3). Answered
-    /// when no operation of an earlier session of the volume is in work, with the epoch that the disk had
-    /// promised before. A disk that had promised less than `least` refuses and promises nothing: it has
-    /// gone back in time. If the disk is in sync, `settled` is the epoch up to which all writes are
-    /// complete on it and on all other copies, so that it may forget earlier doubts of its journal; else 0.
-    /// SMB2 CREATE (2.2.13) with a create context of (volume, epoch, session, least, settled).
+    /// Begins a session and durably promises the epoch: lower ones are refused from then on (I3).
+    /// The answer, with the disk's former promise, comes when no operation of an earlier session of
+    /// the volume is in progress. A disk that had promised less than `least` refuses and promises
+    /// nothing: it has gone back in time. If the disk is in sync, `settled` is the epoch up to
+    /// which all writes are complete on it and on all other copies, so that the disk may forget
+    /// earlier doubts of its journal; else 0. SMB2 CREATE (2.2.13) with a create context of
+    /// (volume, epoch, session, least, settled).
     Open { least: Epoch, settled: Epoch },
     /// Durably promises the request's epoch within the session. SMB2 IOCTL (2.2.31), an FSCTL of our own.
     Promise,
-    /// The chunks that have a slab on the disk. SMB2 IOCTL, an FSCTL of our own, as for all that follow but READ and WRITE.
+    /// Lists the chunks that have a slab on the disk. SMB2 IOCTL, an FSCTL of our own, like all
+    /// operations below except READ and WRITE.
     Chunks,
-    /// Gives the chunk a slab.
+    /// Allocates a slab to the chunk.
     Allocate { chunk: ChunkIndex, append: bool },
     /// Gives the chunk's slab back.
     Free { chunk: ChunkIndex },
     /// SMB2 READ (2.2.19); the checksums follow the data.
     Read { lba: Lba, blocks: u32 },
-    /// SMB2 WRITE (2.2.21) with SMB2_WRITEFLAG_WRITE_THROUGH; the checksums follow the data. Has one number on all copies.
+    /// SMB2 WRITE (2.2.21) with SMB2_WRITEFLAG_WRITE_THROUGH; the checksums follow the data.
+    /// `number` is the same on all copies.
     Write { lba: Lba, class: WriteClass, data: Payload, checksums: Checksums, number: ChangeNumber },
-    /// The blocks read as zeroes afterwards.
+    /// Makes the blocks read as zeroes.
     Discard { lba: Lba, blocks: u32, number: ChangeNumber },
-    /// The data of the blocks is lost on every copy that counts.
+    /// Marks blocks whose data are lost on every copy that counts.
     MarkLost { lba: Lba, blocks: u32, number: ChangeNumber },
-    /// The stamps of the chunk's regions.
+    /// Returns the stamps of the chunk's regions.
     Regions { chunk: ChunkIndex },
 }
 
@@ -57,7 +61,7 @@ impl ReplicaOperation {
         }
     }
 
-    /// Whether it leaves the disk as it is.
+    /// Whether the operation leaves the disk unchanged.
     pub fn only_reads(&self) -> bool {
         matches!(self, Self::Read { .. } | Self::Regions { .. } | Self::Chunks)
     }
@@ -71,19 +75,19 @@ pub struct SessionId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
-/// The beneficiary of an operation, the most urgent first. It decides in which order requests leave,
-/// and is not on the wire: a disk serves requests in their order, and one that waits on this side is in
-/// nobody's way there.
+/// Beneficiary of an operation, the most urgent first. Decides the order in which requests leave,
+/// and is not on the wire: a disk serves requests in the order of arrival, and one that waits on
+/// this side blocks none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// A client waits for it, or all clients of the volume may: openings, allocations, differences after a
+    /// A client waits, or all clients of the volume may: openings, allocations, differences after a
     /// crash.
     Client,
-    /// A disk that was away is brought up to date.
+    /// Brings a disk that was away up to date.
     Resync,
-    /// A copy that is missing is made.
+    /// Makes a missing copy.
     Rebuild,
-    /// A copy is moved, or copies are compared: nothing is less safe meanwhile.
+    /// Moves or compares copies: nothing is less safe meanwhile.
     Rebalance,
 }
 
@@ -97,7 +101,7 @@ pub struct Request {
     pub volume: VolumeId,
     pub session: SessionId,
     pub id: RequestId,
-    /// Stamps writes, and is compared with the disk's promise.
+    /// Epoch that stamps writes; the replica compares it with the disk's promise.
     pub epoch: Epoch,
     pub priority: Priority,
     pub operation: ReplicaOperation,
@@ -110,15 +114,15 @@ pub struct Waiting {
     pub volume: VolumeId,
     pub session: SessionId,
     pub id: RequestId,
-    /// The request has just left for its disk, whose timeout begins.
+    /// Whether the request has just left for its disk, whose time begins now.
     pub has_left: bool,
 }
 
 #[derive(Debug, Clone)]
 pub enum Answer {
     Done,
-    /// The disk's former promise, and whether its journal leaves something of the volume in doubt that is
-    /// not settled.
+    /// The disk's former promise, and whether its journal leaves unsettled data of the volume in
+    /// doubt.
     Opened {
         promised: Epoch,
         doubtful: bool,
@@ -131,15 +135,15 @@ pub enum Answer {
     Chunks(Vec<ChunkEntry>),
 }
 
-/// Why a replica refused or failed a request.
+/// Reason why a replica refused or failed a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BusError {
     /// The store's answer.
     Store(StoreError),
-    /// The replica does not know the session: it was restarted, or a newer session began.
+    /// The replica does not know the session: the replica was restarted, or a newer session began.
     NoSession,
-    /// The disk has promised less than required: an older image of it was restored. With its present
-    /// promise and chunks.
+    /// The disk has promised less than required: an older image of it was restored. Has its present
+    /// promise and its chunks.
     WentBack { promised: Epoch, chunks: Vec<ChunkEntry> },
     /// The transport cannot reach the replica.
     Unreachable,
@@ -161,7 +165,8 @@ impl fmt::Display for BusError {
 impl std::error::Error for BusError {}
 
 impl BusError {
-    /// Whether the disk's machine lacks memory, or space beneath the disk's file: the disk is not to blame (D20).
+    /// Whether the disk's machine lacks memory, or space for the disk's file: the disk is not to
+    /// blame (D20).
     pub fn is_shortage(&self) -> bool {
         matches!(self, Self::Store(StoreError::NoSpace | StoreError::Disk(DiskError::Host(_))))
             && !Planted::HostExpelsDisk.is_planted()
@@ -183,20 +188,22 @@ pub struct Response {
 pub struct PeerId(pub u64);
 
 impl PeerId {
-    /// A connection that is lost: answers to it go nowhere.
+    /// A lost connection: answers to it are dropped.
     pub(crate) const NOBODY: Self = Self(u64::MAX);
 }
 
 /// Carries requests to disks and brings their answers. May lose, delay, repeat and reorder both.
 pub trait Transport {
     fn send(&mut self, to: DiskId, request: Request);
-    /// Whether [`Transport::poll`] may have something; `false` spares the caller a poll, `true` promises nothing.
+    /// Whether [`Transport::poll`] may have an answer. `false` saves the caller a poll; `true`
+    /// promises nothing.
     fn has_news(&self) -> bool {
         true
     }
-    /// Moves the answers that are there into `out`.
+    /// Moves the present answers into `out`.
     fn poll(&mut self, out: &mut Vec<Response>);
-    /// Moves requests that wait for their turn into `out`; names each of them about once a second, so that
-    /// its disk is not taken for late. A client's reads are named at once as well, and when they leave.
+    /// Moves requests that wait behind others on this side into `out`. Each is reported about once
+    /// a second, so that its disk does not count as late; a client's reads also at once, and when
+    /// they leave.
     fn poll_waiting(&mut self, _out: &mut Vec<Waiting>) {}
 }

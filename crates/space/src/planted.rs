@@ -1,9 +1,9 @@
-//! Bugs that a test re-introduces to show that the simulator finds them.
+//! Bugs that a test reintroduces to show that the simulator finds them.
 //!
 //! Without the feature `planted-bugs` there are none, and the compiler removes the checks for them.
-//! With it, one at a time is planted in the calling thread.
+//! With it, a test plants one at a time in the calling thread.
 
-/// A bug while it is planted.
+/// A bug that can be planted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
     /// A disk serves a coordinator of an epoch below the promised one.
@@ -12,11 +12,11 @@ pub enum Planted {
     AcceptReplays,
     /// A write is acknowledged before the record without the failed copy is committed.
     AckBeforeCas,
-    /// A write is acknowledged when the first copy has it.
+    /// A write is acknowledged as soon as the first copy has it.
     AckFirstCopy,
-    /// Of copies of a block that proves itself the one of the lowest disk id counts.
+    /// Of a block that proves itself, the copy on the lowest disk id counts.
     AppendByLowestId,
-    /// After a crash copies are believed in order of disk ids alone.
+    /// After a crash, copies are trusted in order of disk ids alone.
     BelievedByLowestId,
     /// The disks of a dead node are expelled only when calls of theirs are late.
     DeadDisksWaitedFor,
@@ -24,52 +24,55 @@ pub enum Planted {
     CorruptExpelsDisk,
     /// A disk promises any epoch that another node names.
     EpochsBelieved,
-    /// A pool of which disks are away for a moment is taken for full.
+    /// A pool with disks away for a moment counts as full.
     FullWhenAway,
-    /// A pool of which disks are being brought up to date is taken for full.
+    /// A pool with disks being brought up to date counts as full.
     FullWhileReturning,
     /// A state change whose outcome is unknown counts as committed.
     GuessOnUnknown,
-    /// A read that is late is asked of a copy in the making as well.
+    /// A late read is sent to a copy in the making as well.
     HedgeStaleCopy,
     /// A disk whose machine is short of memory is expelled.
     HostExpelsDisk,
-    /// A copy becomes in-sync while writes that do not reach it still run, and they are not sent to it afterwards either:
-    /// each of the two alone is enough.
+    /// A copy comes to be in sync while writes that do not reach it are still in flight, and they
+    /// are not sent to it afterwards either: each safeguard alone would suffice.
     JoinBeforeDrain,
-    /// An opening continues without disks that may have the last copy of something.
+    /// An opening continues without disks that may have the last copy of a chunk.
     MinHoldersIgnored,
-    /// A move copies from one copy and gives another one up.
+    /// A move copies from one copy and gives up another one.
     MoveFromOneCopy,
     /// A node answers although its lease is over.
     LeaseSkipped,
-    /// An owner serves although the one before may still answer.
+    /// An owner serves although its predecessor may still answer.
     PermissionSkipped,
-    /// An opening that another node's claim ended counts as one that failed.
+    /// An opening ended by another node's claim counts as failed.
     FencedOpeningFails,
-    /// A node whose opening failed rewrites the record although another one has claimed the volume since.
+    /// A node whose opening failed rewrites the record although another one has since claimed the
+    /// volume.
     PassesOnAnothers,
-    /// A volume is passed on without a new epoch, and an owner takes notice of a higher one only.
+    /// A volume is passed on without a new epoch, although owners react only to a higher one.
     PassedOnAtTheSameEpoch,
-    /// A node whose data reach nobody is never taken for one that the others could do without.
+    /// A node whose data reach no other node never counts as dispensable.
     NeverSpared,
-    /// A node that is to try next is not named any more among those that may still answer.
+    /// The node that tries next is no longer named among those that may still answer.
     NextForgotten,
-    /// A node that heard that it is to have a volume while it still let go of it does not hear so again.
+    /// A node that learned that it should have a volume while it was still releasing it does not
+    /// check again.
     WithdrawalUnfollowed,
-    /// A volume is taken over from a node although that has come back since it was taken for dead.
+    /// A volume is taken over from a node that has come back since it was declared dead.
     ClaimWithoutFence,
     /// Copies that differ after a crash are left as they are.
     NoReconcile,
-    /// A disk that went back in time serves what no other disk has, although nobody has accepted that.
+    /// A disk that went back in time serves data that no other disk has, although nobody has
+    /// accepted it.
     OlderImageServed,
-    /// Chunks are given back while disks are asked for their region epochs.
+    /// Chunks are given back while their region epochs are being fetched.
     ProbedChunksGivenBack,
     /// A disk that has promised less than required counts as it did before.
     PromisedLessAccepted,
     /// A copy that is not in-sync serves reads.
     ReadStaleCopy,
-    /// Results found before another owner was noticed are answered after that.
+    /// Results found before another owner was noticed are returned after that.
     AnswerAfterFencing,
     /// A read that met a corrupt copy fails if that cannot be repaired.
     ReadFailsWithRepair,
@@ -77,27 +80,29 @@ pub enum Planted {
     RebuildRetriesForEver,
     /// A repair that failed, since a disk was just away, is forgotten.
     RepairOnce,
-    /// A block that no copy that counts has intact is taken from a disk that returns, whether or not that missed a write of it.
+    /// A block without an intact copy that counts is taken from a returning disk, whether or not
+    /// that missed a write of it.
     RescueOfMissed,
-    /// A chunk begins with fewer copies while a disk is being retired, as if that were out.
+    /// A chunk begins with fewer copies while a disk is being retired, as if that disk were out.
     RetiringCountsAsOut,
-    /// A disk that is being retired is not brought up to date when it was away for a moment.
+    /// A retiring disk is not brought up to date after it was away for a moment.
     RetiringStaysStale,
     /// A resync leaves a region out.
     ResyncSkipsRegion,
     /// A block that fails its checksum is returned.
     ServeCorrupt,
-    /// A disk that opens a session gets a new timeout for its unanswered requests, and is counted on.
+    /// A disk that opens a session gets a new timeout for its unanswered requests, and counts
+    /// again.
     SessionProvesDisk,
-    /// Possible differences between copies count as settled before they were compared.
+    /// Possible differences between copies count as settled before they are compared.
     SettledEarly,
     /// A disk answers the opening of a session before its promise of the epoch is durable.
     SkipPromise,
-    /// Writes that a copy missed are counted from an epoch too late.
+    /// A copy's missed writes are counted from an epoch that is too late.
     StaleSinceTooLate,
-    /// A copy beyond the wanted number is given up without a check of the others.
+    /// A surplus copy is given up without a check of the others.
     SurplusUnverified,
-    /// A fresh write that a copy had no space for fails, and stays on the others.
+    /// A fresh write that lacked space on a copy fails, and stays on the others.
     UndoForgotten,
 }
 
@@ -124,8 +129,8 @@ impl Planted {
         Self::StaleSinceTooLate,
     ];
 
-    /// Bugs that need the faults of a whole stack (unreadable blocks, lost writes, disks that go back in
-    /// time, nodes that lie), and bugs that need a moment which seeds rarely hit.
+    /// Bugs that need the faults of a whole stack (unreadable blocks, lost writes, disks that go
+    /// back in time, nodes that lie), or a moment that seeds rarely hit.
     pub const OF_DISKS: [Self; 28] = [
         Self::AppendByLowestId,
         Self::BelievedByLowestId,
@@ -173,7 +178,7 @@ thread_local! {
     static PLANTED: std::cell::Cell<Option<Planted>> = const { std::cell::Cell::new(None) };
 }
 
-/// Plants a bug in this thread, in place of the one that was.
+/// Plants a bug in this thread, in place of any other.
 #[cfg(feature = "planted-bugs")]
 pub fn plant(bug: Option<Planted>) {
     PLANTED.set(bug);

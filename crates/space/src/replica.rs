@@ -1,10 +1,9 @@
 //! The replica: one disk's store as coordinators see it.
 //!
-//! Owns the sessions of the volumes' coordinators. Promises: an operation is carried out at most once,
-//! only within the session it was sent in, and never under an epoch lower than the one the disk has
-//! promised (I3); a session begins only if the disk has promised as much as its coordinator knows;
-//! requests of another node are answered to the connection that they came over, and to no other. Never
-//! knows other disks.
+//! Owns the sessions of the volumes' coordinators. Promises: the replica performs an operation at
+//! most once, only within its session, and never under an epoch below the disk's promise (I3). A
+//! session begins only if the disk has promised as much as its coordinator knows. Answers to
+//! another node go only over the connection of the request. Never knows other disks.
 
 use crate::block_store::BlockStore;
 use crate::message::{Answer, BusError, PeerId, ReplicaOperation, Request, RequestId, Response, SessionId};
@@ -22,16 +21,16 @@ const OWNER_TOKENS: u64 = 1 << 63;
 /// One session of one volume.
 struct Session {
     id: SessionId,
-    /// The connection that it belongs to; none: of a coordinator of this server.
+    /// Connection of the session; `None`: the coordinator is on this server.
     peer: Option<PeerId>,
     epoch: Epoch,
-    /// Every id below this was seen, or is too old to be accepted.
+    /// Lower bound of ids that may still be accepted.
     floor: RequestId,
     seen: BTreeSet<RequestId>,
 }
 
 impl Session {
-    /// Whether the id is new; it is not any more afterwards.
+    /// Whether the id is new. From now on it is not.
     fn accept(&mut self, id: RequestId) -> bool {
         if Planted::AcceptReplays.is_planted() {
             return true;
@@ -56,9 +55,9 @@ fn after(id: RequestId) -> RequestId {
     RequestId(id.0 + 1)
 }
 
-/// The connection that the operation came over; none: of a coordinator of this server.
+/// An operation in progress at the store.
 struct Work {
-    /// The connection that it came over; none: of a coordinator of this server.
+    /// Connection of the request; `None`: the coordinator is on this server.
     peer: Option<PeerId>,
     volume: VolumeId,
     session: SessionId,
@@ -76,7 +75,7 @@ pub struct Replica<S> {
     store: S,
     sessions: BTreeMap<VolumeId, Session>,
     work: BTreeMap<u64, Work>,
-    /// Opens that wait for the work of earlier sessions to end.
+    /// Opens that wait for the operations of earlier sessions to end.
     opening: Vec<(Option<PeerId>, Request)>,
     next_token: u64,
     answers: Vec<Response>,
@@ -118,8 +117,8 @@ impl<S: BlockStore> Replica<S> {
         self.store
     }
 
-    /// A request of the disk's owner, not of a coordinator: scrub, records. Answered by [`Replica::poll_owner`] with `token`,
-    /// which must be below 2^63.
+    /// Submits a request of the disk's owner, not of a coordinator: scrub, records.
+    /// [`Replica::poll_owner`] returns the answer with `token`, which must be below 2^63.
     pub fn submit_owner(&mut self, token: u64, request: StoreRequest) {
         self.store.submit(OWNER_TOKENS | token, request);
     }
@@ -129,19 +128,21 @@ impl<S: BlockStore> Replica<S> {
         self.handle_of(None, request);
     }
 
-    /// Takes a request of another node's coordinator, which came over this connection; answered by [`Replica::poll_peers`].
+    /// Takes a request of another node's coordinator, from this connection. [`Replica::poll_peers`]
+    /// returns the answer.
     pub fn handle_peer(&mut self, peer: PeerId, request: Request) {
         self.handle_of(Some(peer), request);
     }
 
-    /// Ends the sessions of a volume whose promise an administrator has forgotten: the next one is taken
-    /// under any epoch.
+    /// Ends the sessions of a volume whose promise an administrator made the disk forget: the next
+    /// session may have any epoch.
     pub fn end_sessions(&mut self, volume: VolumeId) {
         self.sessions.remove(&volume);
         self.opening.retain(|(_, waiting)| waiting.volume != volume);
     }
 
-    /// Ends the sessions of a lost connection. Its operations in work continue, and are answered to nobody.
+    /// Ends the sessions of a lost connection. Its operations in progress continue, and their
+    /// answers are dropped.
     pub fn end_peer(&mut self, peer: PeerId) {
         self.sessions.retain(|_, session| session.peer != Some(peer));
         self.opening.retain(|(of, _)| *of != Some(peer));
@@ -215,7 +216,7 @@ impl<S: BlockStore> Replica<S> {
             || self.store.has_news()
     }
 
-    /// Moves the answers that are there into `out`.
+    /// Moves the present answers into `out`.
     pub fn poll(&mut self, out: &mut Vec<Response>) {
         let mut completions = std::mem::take(&mut self.scratch);
         self.store.poll(&mut completions);
@@ -246,8 +247,8 @@ impl<S: BlockStore> Replica<S> {
             }
             return;
         }
-        // The session before ends here: later requests of it are refused, its operations in work are waited
-        // for.
+        // The earlier session ends: later requests of it are refused, and the open waits for its
+        // operations in progress.
         let session = Session {
             id: request.session,
             peer,
@@ -260,12 +261,14 @@ impl<S: BlockStore> Replica<S> {
             return self.answer(peer, &request, Err(BusError::Store(StoreError::Fenced { promised })));
         }
         if promised < least && !Planted::PromisedLessAccepted.is_planted() {
-            // The disk lists its chunks: no coordinator may speak to it before the record decides about them.
+            // The disk lists its chunks: no coordinator may use it before the record decides about
+            // them.
             let (volume, session, id, epoch) = (request.volume, request.session, request.id, request.epoch);
             let work = Work { peer, volume, session, id, opens: None, refuses: Some(promised), epoch };
             return self.start(work, StoreRequest::Chunks { volume });
         }
-        // Only writes up to the coordinator's own epoch can be complete, whichever epoch it names.
+        // Only writes up to the coordinator's own epoch can be complete, even if it names a higher
+        // one.
         self.store.settle(request.volume, settled.min(request.epoch));
         self.sessions.insert(request.volume, session);
         self.opening.retain(|(_, waiting)| waiting.volume != request.volume);
@@ -338,7 +341,7 @@ impl<S: BlockStore> Replica<S> {
             Err(error) => Err(BusError::Store(error)),
         };
         if work.opens.is_some() && result.is_err() {
-            // A session that was not opened must not be used.
+            // A session whose open is not complete must not be used.
             let current = self.sessions.get(&work.volume).map(|session| (session.epoch, session.id));
             if current == Some((work.epoch, work.session)) {
                 self.sessions.remove(&work.volume);

@@ -1,15 +1,15 @@
-//! Rules for which node opens which volume: those whose owner is dead, and those that have none; and
+//! Rules for the choice of the node that opens a volume whose owner is dead, or that has none; and
 //! for the end of an opening.
 //!
-//! Owns the rules only, pure functions of a node's knowledge: the live nodes, the records, the owner of
-//! each disk. Nodes that know the same name the same node. Nodes that do not may both claim a volume;
-//! the record's compare-and-swap lets one of them have it, and the other one finds then that the
-//! volume's owner lives. `node` and the simulator act by the same functions.
+//! Owns the rules only, pure functions of a node's knowledge: the live nodes, the records, the
+//! owner of each disk. Nodes with the same knowledge choose the same node. Others may both claim a
+//! volume: the record's compare-and-swap gives it to one of them, and the other then finds that the
+//! volume's owner lives. `node` and the simulator call the same functions.
 //!
-//! An opening that failed acts on the record only if that is still the one that it tried: another node
-//! may have claimed the volume meanwhile, and serve it. A node that lets go of a volume, for any
-//! reason, checks again whether it is to have it ([`LetGo`]): it ignored all news while it still held
-//! the volume.
+//! An opening that failed changes the record only if it is still the record that it tried: another
+//! node may have claimed the volume meanwhile, and serve it. A node that releases a volume, for any
+//! reason, checks again whether it should have it ([`LetGo`]), since it ignored all news while it
+//! held the volume.
 
 use crate::api::SpaceError;
 use crate::planted::Planted;
@@ -22,13 +22,13 @@ use types::{DiskId, NodeId, VolumeId};
 /// A node as a possible owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
-    /// A majority of the nodes hears it.
+    /// Whether a majority of the nodes hears it.
     pub is_up: bool,
-    /// The node may get volumes: it neither drains nor leaves.
+    /// Whether the node may get volumes: it neither drains nor leaves.
     pub takes_volumes: bool,
 }
 
-/// Facts that decide which node opens which volume.
+/// Facts that decide which node opens a volume.
 #[derive(Debug, Clone, Default)]
 pub struct View {
     pub nodes: BTreeMap<NodeId, Candidate>,
@@ -47,9 +47,10 @@ impl View {
     }
 }
 
-/// Says which node is to have each volume: the owner as long as it lives; else one that takes volumes and has some of the volume's copies,
-/// of these the one with the fewest volumes, then with most of its disks in sync, then the first. A volume that no living node could have is
-/// left out.
+/// Returns the node that should have each volume: the owner as long as it lives. Otherwise, a live
+/// node, preferably one that takes volumes: of those with copies of the volume the one with the
+/// fewest volumes, then with most of its disks in sync, then the first. Without any live node, no
+/// volume is in the result.
 pub fn owners(volumes: &[VolumeRecord], view: &View) -> BTreeMap<VolumeId, NodeId> {
     let mut volumes: Vec<&VolumeRecord> = volumes.iter().collect();
     volumes.sort_by_key(|volume| volume.id);
@@ -66,7 +67,7 @@ pub fn owners(volumes: &[VolumeRecord], view: &View) -> BTreeMap<VolumeId, NodeI
         if owners.contains_key(&volume.id) {
             continue;
         }
-        // Better a node that drains than none.
+        // A draining node is better than none.
         let up = view.nodes.iter().filter(|(_, node)| node.is_up && (node.takes_volumes || !takes_some));
         let best = up.map(|(node, _)| *node).min_by_key(|node| {
             let copies = view.in_sync_on(*node, volume);
@@ -80,8 +81,9 @@ pub fn owners(volumes: &[VolumeRecord], view: &View) -> BTreeMap<VolumeId, NodeI
     owners
 }
 
-/// Says which node tries next to open a volume that `own` could not open: of those that live, have copies of it and have not tried, the one with
-/// most copies, then the first; `None`: nobody is left.
+/// Returns the node that tries next to open a volume that `own` could not open: of the live nodes
+/// that take volumes, have copies of it and have not tried, the one with most copies, then the
+/// first. `None`: no node is left.
 pub fn next(volume: &VolumeRecord, view: &View, own: NodeId) -> Option<NodeId> {
     let is_next =
         |node: &NodeId| *node != own && !volume.tried.contains(node) && view.in_sync_on(*node, volume) > 0;
@@ -89,15 +91,16 @@ pub fn next(volume: &VolumeRecord, view: &View, own: NodeId) -> Option<NodeId> {
     up.filter(is_next).min_by_key(|node| (Reverse(view.in_sync_on(*node, volume)), *node))
 }
 
-/// Tells whether by the record every chunk has an in-sync copy beside these disks.
+/// Tells whether, by the record, every chunk has an in-sync copy beside these disks.
 pub fn may_miss(record: &VolumeRecord, disks: impl Iterator<Item = DiskId> + Clone) -> bool {
     let homes = record.homes_of(disks.clone());
     disks.count() < usize::from(record.min_holders)
         || homes.is_some_and(|homes| homes < usize::from(record.min_homes))
 }
 
-/// Whether another node could serve a volume of `own` that this one cannot write: more than one node, and most of those that live and have copies, are
-/// `unreached` from here, and all data are there without the disks of this one.
+/// Whether another node could serve a volume of `own` that this one cannot write: of the other live
+/// nodes with copies, more than one and most are `unreached` from here, and all data are available
+/// without this node's disks.
 pub fn is_better_elsewhere(
     volume: &VolumeRecord,
     view: &View,
@@ -115,7 +118,8 @@ pub fn is_better_elsewhere(
         && next(volume, view, own).is_some()
 }
 
-/// Whether other nodes could serve a volume if `own` died: one of those that live has copies of it, and all data are there without the disks of `own`.
+/// Whether other nodes could serve a volume if `own` died: another live one has copies of it, and
+/// all data are available without the disks of `own`.
 pub fn is_spared(volume: &VolumeRecord, view: &View, own: NodeId) -> bool {
     let own_disks = volume.in_sync.iter().copied().filter(|disk| view.disks.get(disk) == Some(&own));
     let mut others = view.nodes.iter().filter(|(node, candidate)| **node != own && candidate.is_up);
@@ -129,14 +133,14 @@ pub fn is_spared(volume: &VolumeRecord, view: &View, own: NodeId) -> bool {
 pub enum Ended {
     /// The virtual disk serves.
     Well,
-    /// Another node has claimed the volume: that is no failure, and nothing is to be recorded.
+    /// Another node has claimed the volume. This is no failure, and changes no record.
     ClaimedElsewhere,
     /// The volume cannot be opened here: see [`pass_on`].
     Failed,
 }
 
-/// Judges the end of an opening. `stopped`: why its virtual disk has stopped, if so; `is_open`: it
-/// serves, and the file layer on it is open.
+/// Judges the end of an opening. `stopped`: the reason, if its virtual disk has stopped; `is_open`:
+/// the virtual disk serves, and the file layer on it is open.
 pub fn ended(stopped: Option<&SpaceError>, is_open: bool) -> Ended {
     match stopped {
         Some(SpaceError::Fenced) if !Planted::FencedOpeningFails.is_planted() => Ended::ClaimedElsewhere,
@@ -149,45 +153,48 @@ pub fn ended(stopped: Option<&SpaceError>, is_open: bool) -> Ended {
 #[derive(Debug, Clone)]
 pub struct Tried {
     pub by: NodeId,
-    /// Incarnation of the coordinator that was to have the volume; none: it did not come to that.
+    /// Incarnation of the coordinator that was to have the volume; `None`: the opening ended before
+    /// there was one.
     pub incarnation: Option<u128>,
-    /// The record by which the node began.
+    /// The record with which the node began.
     pub record: VolumeRecord,
-    /// The condition of the claim, as it was when the node began.
+    /// Condition of the claim, as the node began with it.
     pub fence: Option<Condition>,
 }
 
 impl Tried {
-    /// Whether the opening has claimed the volume, and nobody has since.
+    /// Whether the opening has claimed the volume, and no other node has since.
     fn has_claimed(&self, found: &VolumeRecord) -> bool {
         self.incarnation == Some(found.coordinator)
     }
 
-    /// Whether the record is as it was when the opening began: nobody has claimed the volume, and nobody else gave up on it.
+    /// Whether the record is as it was when the opening began: no node has claimed the volume, and
+    /// none has passed it on.
     fn is_unclaimed(&self, found: &VolumeRecord) -> bool {
         let last = |record: &VolumeRecord| (record.owner, record.coordinator, record.epoch);
         last(found) == last(&self.record)
     }
 }
 
-/// The record of a node that cannot open a volume.
+/// The record's fate when a node cannot open a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PassOn {
-    /// The named node tries next. The fence, if any, is a condition of that.
+    /// The named node tries next; the fence, if any, is a condition of the change.
     To { next: NodeId, record: Box<VolumeRecord>, fence: Option<Condition> },
-    /// A new round may begin: all have tried.
+    /// All nodes have tried: a new round may begin.
     Again { record: Box<VolumeRecord> },
-    /// Nothing: there is no other node that could.
+    /// No change, since no other node could open the volume.
     Keep,
-    /// Nothing: the volume is not this node's any more.
+    /// No change, since the volume is not this node's any more.
     ClaimedElsewhere,
 }
 
-/// Returns the record of a node that could not open a volume and has read its record anew: `found`.
-/// Another node tries, of those that have not tried yet; if all have, a new round may begin.
+/// Returns the next record when a node could not open a volume and has read its record anew:
+/// `found`. Another node, that has not tried yet, tries; if all have, a new round may begin.
 ///
-/// Nodes that may still answer for the volume stay named, the next node too until it has opened the
-/// volume anew: it may be stopped at this moment, with a lease, and die before it hears of this.
+/// Nodes that may still answer for the volume stay named. The next node too is named as one until
+/// it has opened the volume anew: it may be stopped at this moment, with a lease, and die before it
+/// learns of its turn.
 pub fn pass_on(found: &VolumeRecord, tried: &Tried, view: &View) -> PassOn {
     let is_blind = Planted::PassesOnAnothers.is_planted();
     let has_claimed = tried.has_claimed(found) || is_blind;
@@ -196,7 +203,7 @@ pub fn pass_on(found: &VolumeRecord, tried: &Tried, view: &View) -> PassOn {
     }
     let is_ours = found.owner == Some(tried.by);
     let fence = tried.fence.clone().filter(|_| !has_claimed && !is_ours);
-    // The owner that was to lose the volume may be back.
+    // The owner from which the volume was to be taken may be back.
     let may_be_back = !has_claimed && !is_ours && found.coordinator != 0 && fence.is_none();
     let mut record = Box::new(found.clone());
     if !Planted::PassedOnAtTheSameEpoch.is_planted() {
@@ -219,8 +226,8 @@ pub fn pass_on(found: &VolumeRecord, tried: &Tried, view: &View) -> PassOn {
     }
 }
 
-/// Notes that a node lets go of a volume that it held, or was opening: it is to read the records anew, and to look whether it is to have
-/// the volume again.
+/// Notes that a node has released a volume that it held or was opening. The node must read the
+/// records anew, and check whether it should have the volume again.
 #[derive(Debug, Default)]
 pub struct LetGo(Cell<bool>);
 
@@ -229,13 +236,14 @@ impl LetGo {
         self.0.set(!Planted::WithdrawalUnfollowed.is_planted());
     }
 
-    /// Whether a volume was let go since the last call.
+    /// Whether a volume was released since the last call.
     pub fn take(&self) -> bool {
         self.0.take()
     }
 }
 
-/// The nodes that may still answer for a volume which goes to `to`: whom it comes from, unless that has let it go, and those before.
+/// Returns the nodes that may still answer for a volume that passes to `to`: its last owner, unless
+/// that has released it, and those before.
 pub fn may_answer(record: &VolumeRecord, to: Option<NodeId>) -> Vec<NodeId> {
     let from = record.owner.filter(|_| record.coordinator != 0);
     let mut nodes: Vec<NodeId> = record.before.iter().copied().chain(from).collect();
@@ -289,7 +297,7 @@ pub(crate) mod tests {
         assert_eq!(of(&volumes, &view(&[2, 3], &[])), [3]);
         assert_eq!(of(&volumes, &view(&[2, 3], &[3])), [2]);
         assert_eq!(of(&volumes, &view(&[3], &[3])), [3]);
-        // Draining alone moves nothing: the draining node hands its volumes over.
+        // Draining alone moves nothing: the draining node hands its volumes over itself.
         assert_eq!(of(&volumes, &view(&[1, 2, 3], &[1])), [1]);
     }
 
@@ -375,7 +383,8 @@ pub(crate) mod tests {
         (record.owner, record.coordinator, record.epoch) = (Some(NodeId(3)), 11, record.epoch.next());
         let view = view(&[1, 2, 3], &[]);
         assert_eq!(pass_on(&record, &tried, &view), PassOn::ClaimedElsewhere);
-        // Also if the one that it was to be taken from has opened it again, or has given it up, or this node itself in another opening.
+        // The same if its former owner has opened or given up the volume again, or this node itself
+        // has in another opening.
         (record.owner, record.coordinator) = (Some(NodeId(1)), 12);
         assert_eq!(pass_on(&record, &tried, &view), PassOn::ClaimedElsewhere);
         record.coordinator = 0;
@@ -395,7 +404,7 @@ pub(crate) mod tests {
         assert_eq!((passed.owner, passed.coordinator), (Some(NodeId(1)), 0));
         assert_eq!((&passed.before[..], &passed.tried[..]), (&[NodeId(1)][..], &[NodeId(2)][..]));
         assert!(passed.epoch > record.epoch, "whoever has it open hears that it has lost it");
-        // The next node dies before it heard of that: the third waits for its lease.
+        // The next node dies before it learns of its turn: the third waits for its lease.
         assert_eq!(may_answer(&passed, Some(NodeId(3))), [NodeId(1)]);
         assert_eq!(may_answer(&passed, Some(NodeId(1))), []);
     }

@@ -68,7 +68,7 @@ impl<D: Disk> Rig<D> {
     }
 }
 
-/// 64 MiB of one chunk, with payload and checksums made ahead.
+/// 64 MiB of one chunk, with payload and checksums prepared in advance.
 struct Prepared {
     rig: Rig<MemoryDisk>,
     data: Payload,
@@ -161,7 +161,8 @@ fn measure(kind: &str, count: u64) {
     );
 }
 
-/// A disk that holds its first bytes only: metadata and slabs of a large disk are not needed to count memory.
+/// A disk that holds its first bytes only: a measurement of memory does not need the metadata and
+/// slabs of a large disk.
 struct FrontDisk {
     inner: MemoryDisk,
     info: DiskInfo,

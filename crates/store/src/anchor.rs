@@ -1,4 +1,5 @@
-//! The anchor: where the journal begins, and who may continue it; and the records slots (docs/ON_DISK.md, "Anchor", "Records").
+//! The anchor: start of the journal, and the incarnation that may continue it; and the records
+//! slots (docs/ON_DISK.md, "Anchor", "Records").
 
 use crate::bytes::{COUNT_MAX, Reader, put_u64, sealed_crc, u64_at};
 use crate::layout::{PAGE_BYTES, RECORDS_BYTES_MAX};
@@ -23,9 +24,9 @@ pub struct Anchor {
     pub tail_block: u32,
     /// CRC of the batch before it.
     pub previous: u64,
-    /// Batches up to this one were durable when the anchor was written: replay has to find them.
+    /// Batches up to this one were durable when the anchor was written: replay must find them.
     pub durable_through: u64,
-    /// The generation that the next allocated slab gets, at least.
+    /// Lower bound of the generation that the next allocated slab gets.
     pub next_generation: u64,
     /// Place from which the scrub continues.
     pub scrub_slab: u32,
@@ -84,8 +85,9 @@ pub fn parse_anchor(disk: DiskId, block: &[u8]) -> Option<Anchor> {
     })
 }
 
-/// Whether a crash may have left this header page in the slot of this parity: one that was never written, or one that was written there, since
-/// all of it that is not zero lies in one sector. The records behind it may be torn nevertheless.
+/// Whether a crash may have left this header page in the slot of this parity: a page never written,
+/// or one written there, since its nonzero part lies in one sector. The records behind it may be
+/// torn nevertheless.
 pub(crate) fn may_be_records_header(parity: usize, page: &[u8]) -> bool {
     let (sector, rest) = page.split_at(RECORDS_HEADER_BYTES.min(page.len()));
     let (sequence, len) = (u64_at(sector, 16), u64_at(sector, 24));
@@ -96,14 +98,15 @@ pub(crate) fn may_be_records_header(parity: usize, page: &[u8]) -> bool {
     (written || sector.iter().all(|byte| *byte == 0)) && rest.iter().all(|byte| *byte == 0)
 }
 
-/// Bytes that a records slot with this header page takes.
+/// Returns the size in bytes of a records slot with this header page.
 pub(crate) fn records_slot_bytes(header: &[u8]) -> usize {
     let len = usize::try_from(u64_at(header, 24)).unwrap_or(usize::MAX);
     let len = if header.starts_with(&RECORDS_MAGIC) { len.min(RECORDS_BYTES_MAX) } else { 0 };
     PAGE_BYTES + len.next_multiple_of(PAGE_BYTES)
 }
 
-/// A records slot: one header page, then the records. `records` must be at most [`RECORDS_BYTES_MAX`] long.
+/// Encodes a records slot: one header page, then the records. `records` must be at most
+/// [`RECORDS_BYTES_MAX`] long.
 pub(crate) fn encode_records(disk: DiskId, sequence: u64, records: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(PAGE_BYTES + records.len().next_multiple_of(PAGE_BYTES));
     out.extend_from_slice(&RECORDS_MAGIC);

@@ -1,20 +1,22 @@
-//! Requests to a store, and its answers. Addresses are a volume's own: the store's slab table maps
-//! (volume, chunk) to a slab.
+//! Requests to a store, and its answers. Addresses are relative to a volume: the store's slab table
+//! maps (volume, chunk) to a slab.
 
 use sys::Payload;
 use types::{ChunkIndex, Epoch, Lba, Stamp, VolumeId};
 
-/// How a write becomes valid (D6).
+/// Way in which a write becomes valid (D6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteClass {
-    /// Blocks that may hold acknowledged data: atomic and durable. At most 64 KiB goes whole through the journal; more is
-    /// refused with `Invalid` (the volume makes a large overwrite a fresh write).
+    /// Blocks that may hold acknowledged data: atomic and durable. The data go through the journal,
+    /// so at most 64 KiB: a larger write is refused with `Invalid` (the volume makes a large
+    /// overwrite a fresh write).
     Overwrite,
     /// Blocks that nothing points to yet: written once, in place; checksums by a journal record.
     Fresh,
-    /// Chunks that carry a volume's superblocks and journal: in place, durable, not atomic, no checksum kept: each block proves itself
-    /// ([`codes::seal_block`]). One that does not is refused with `Invalid` when it is written (if the store verifies writes) and is
-    /// `Corrupt` when it is read. A block of zeroes proves itself.
+    /// Chunks that carry a volume's superblocks and journal: in place, durable, not atomic, without
+    /// stored checksums: each block proves itself ([`codes::seal_block`]). A block that does not is
+    /// refused with `Invalid` when it is written (if the store verifies writes), and is `Corrupt`
+    /// when it is read. A block of zeroes proves itself.
     Append,
 }
 
@@ -26,14 +28,16 @@ pub type Checksums = Vec<u64>;
 pub enum StoreRequest {
     /// Durably refuses every lower epoch of the volume from now on (I3). Answers `Done`.
     Promise { volume: VolumeId, epoch: Epoch },
-    /// Forgets what was promised to a volume that is no more, and of which no chunk is here: its place is free for another. Answers `Done` when
-    /// that is durable. Requests of the epochs that the volume had are refused until the store is opened again.
+    /// Forgets the promise to a deleted volume without a chunk here, which frees its place for
+    /// another. Answers `Done` when that is durable. Requests of the volume's old epochs are
+    /// refused until the store is opened again.
     Forget { volume: VolumeId },
-    /// Forgets what was promised to a volume that has chunks here: the promise is one that no owner can come to, and an administrator wants it mended.
-    /// Answers `Done` when that is durable. Any epoch is taken afterwards; who opens the volume finds that less was promised than must have been, and
-    /// brings the disk up to date from the beginning.
+    /// Forgets the promise to a volume with chunks here, because no owner can reach that epoch and
+    /// an administrator wants it corrected. Answers `Done` when that is durable. The store then
+    /// accepts any epoch. The volume's next opening finds that the disk promised less than it must
+    /// have, and brings it up to date from the beginning.
     Unpromise { volume: VolumeId },
-    /// Gives the chunk a slab of this disk; answers `Done` also if it has one already.
+    /// Gives the chunk a slab of this disk. Answers `Done` also if it has one already.
     AllocateChunk { volume: VolumeId, epoch: Epoch, chunk: ChunkIndex, append: bool },
     /// Gives the chunk's slab back.
     FreeChunk { volume: VolumeId, epoch: Epoch, chunk: ChunkIndex },
@@ -41,17 +45,19 @@ pub enum StoreRequest {
     Read { volume: VolumeId, lba: Lba, blocks: u32 },
     /// Answers `Done` when durable. At most 1 MiB, within one chunk.
     Write { volume: VolumeId, stamp: Stamp, lba: Lba, class: WriteClass, data: Payload, checksums: Checksums },
-    /// The blocks read as zeroes afterwards, and are fresh.
+    /// Makes the blocks read as zeroes, and fresh.
     Discard { volume: VolumeId, stamp: Stamp, lba: Lba, blocks: u32 },
-    /// The content of the blocks is gone, here and on every other copy: reads of them answer `Corrupt` until they are written again, block by
-    /// block. At most 1 MiB. Also for append chunks, whose blocks prove themselves: a block that the medium gives and that does not prove
-    /// itself on any copy was torn on all, so it was never acknowledged, and may be written as zeroes instead.
+    /// Marks blocks whose content is lost, here and on every other copy: reads of them answer
+    /// `Corrupt` until they are written again, block by block. At most 1 MiB. Also for append
+    /// chunks, whose blocks prove themselves. But a readable block that does not prove itself on
+    /// any copy was torn on all, so it was never acknowledged, and may be written as zeroes
+    /// instead.
     MarkLost { volume: VolumeId, stamp: Stamp, lba: Lba, blocks: u32 },
-    /// The stamp of the last write of each region of the chunk; answers `Regions`.
+    /// Returns the stamp of the last write of each region of the chunk. Answers `Regions`.
     Regions { volume: VolumeId, chunk: ChunkIndex },
-    /// The chunks of the volume that have a slab here; answers `Chunks`.
+    /// Returns the chunks of the volume that have a slab here. Answers `Chunks`.
     Chunks { volume: VolumeId },
-    /// Reads and checks everything from the scrub's position on, at most `bytes`; answers `Scrubbed`.
+    /// Reads and verifies at most `bytes` from the scrub's position on. Answers `Scrubbed`.
     Scrub { bytes: u64 },
     /// Replaces this disk's copy of the cluster's records (D8): opaque, at most 256 KiB. Answers `Done` when durable.
     SetRecords { records: Vec<u8> },
@@ -60,7 +66,7 @@ pub enum StoreRequest {
 /// Content of an answer that is no error.
 #[derive(Debug)]
 pub enum StoreReply {
-    /// The request took effect; durable if the request says so.
+    /// The request took effect, durably if its description says so.
     Done,
     /// Blocks read, and their checksums in the same order.
     Data { data: Payload, checksums: Checksums },
@@ -72,14 +78,14 @@ pub enum StoreReply {
     Scrubbed(ScrubProgress),
 }
 
-/// Known facts about the regions of a chunk.
+/// Facts about the regions of a chunk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Regions {
     /// One entry for each region, in order; epoch 0: not written since the chunk was given its slab. A write, a discard and a
     /// repair all count as writes.
     pub stamps: Vec<Stamp>,
-    /// Regions, counted from 0, that may lack the last writes before this disk was opened: its journal ended in something that was
-    /// torn, or was acknowledged and has rotted since.
+    /// Regions, counted from 0, that may lack the last writes before this disk was opened: its
+    /// journal ended in a batch that was torn, or was acknowledged and has rotted since.
     pub doubtful: Vec<u32>,
 }
 
@@ -92,23 +98,23 @@ pub struct ChunkEntry {
     pub append: bool,
 }
 
-/// Findings of one scrub step, and how far the scrub is.
+/// Findings of one scrub step, and the scrub's progress.
 #[derive(Debug, Clone, Default)]
 pub struct ScrubProgress {
-    /// Bytes that this step read and checked, also of blocks never written.
+    /// Bytes that this step read and verified, including blocks never written.
     pub checked_bytes: u64,
-    /// Bytes of all chunks on the disk, as a whole scrub goes through them.
+    /// Bytes of all chunks on the disk, which a whole scrub verifies.
     pub total_bytes: u64,
     /// Blocks whose checksum failed.
     pub corrupt: Vec<(VolumeId, Lba)>,
-    /// The end was reached; the next call begins anew.
+    /// Whether the end was reached; the next call begins anew.
     pub finished: bool,
 }
 
 /// Reason for which a request had no effect, or only part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreError {
-    /// These blocks' checksums fail; nothing of the read is returned.
+    /// These blocks' checksums fail, and the read returns no data.
     Corrupt {
         /// Blocks of the volume that failed, in rising order.
         lbas: Vec<Lba>,
@@ -122,7 +128,7 @@ pub enum StoreError {
     NoSpace,
     /// The chunk has no slab here.
     NotMapped,
-    /// A write or flush failed earlier: nothing is written until the store is re-verified (I9).
+    /// A write or flush failed earlier: the store writes nothing until it is re-verified (I9).
     Poisoned,
     /// The disk refused or failed the operation.
     Disk(disk::DiskError),
@@ -153,7 +159,7 @@ impl std::error::Error for StoreError {}
 /// The answer to one request.
 #[derive(Debug)]
 pub struct StoreCompletion {
-    /// Number that the sender gave the request.
+    /// Token that the sender gave the request.
     pub token: u64,
     /// Answer, or the reason that there is none.
     pub result: Result<StoreReply, StoreError>,

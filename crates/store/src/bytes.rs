@@ -1,6 +1,7 @@
 //! Little-endian fields in and out of byte slices. Never panics on short input.
 
-/// No count of changes gets there; one that did could not grow. A disk that says so was never written by a store.
+/// Upper bound of valid counts: no real count of changes reaches it, and one that did could not
+/// grow. A disk with a higher count was never written by a store.
 pub(crate) const COUNT_MAX: u64 = 1 << 62;
 
 /// Takes fields from the front of a slice.
@@ -30,19 +31,20 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The eight bytes at `at` as a number; zero if they are not all there.
+/// Reads the eight bytes at `at` as a number; zero if some are missing.
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word))
 }
 
-/// Puts a number at `at`; nothing if there is no space.
+/// Writes a number at `at`, if there is space.
 pub(crate) fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
     if let Some(place) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
         *place = value.to_le_bytes();
     }
 }
 
-/// The CRC-64/NVME of `identity` followed by `block`, in which the eight bytes at `crc_at` count as zeroes.
+/// Returns the CRC-64/NVME of `identity` followed by `block`, in which the eight bytes at `crc_at`
+/// count as zeroes.
 pub(crate) fn sealed_crc(identity: &[u8], block: &[u8], crc_at: usize) -> u64 {
     let (before, rest) = block.split_at(crc_at.min(block.len()));
     let after = rest.get(8..).unwrap_or(&[]);

@@ -1,4 +1,5 @@
-//! Metadata pages in RAM, within a budget: clean pages are dropped in the order of a clock, dirty and pinned ones stay.
+//! Metadata pages in RAM, within a budget: a clock drops clean pages, while dirty and pinned ones
+//! stay.
 
 use crate::layout::{PAGE_BYTES, PAGE_WORDS};
 use crate::metadata::Words;
@@ -10,9 +11,9 @@ use types::SlabIndex;
 struct Page {
     words: Words,
     pins: u32,
-    /// Changed since it was last written in place.
+    /// Whether the page changed since it was last written in place.
     dirty: bool,
-    /// Being written in place.
+    /// Whether the page is being written in place.
     writing: bool,
     used: bool,
 }
@@ -47,12 +48,12 @@ impl PageCache {
         self.pages.len()
     }
 
-    /// The word, if its page is here.
+    /// Returns the word, if its page is in RAM.
     pub(crate) fn word(&mut self, slab: SlabIndex, word: u32) -> Option<u64> {
         self.words(slab, word / PAGE_WORDS as u32).map(|words| words[word as usize % PAGE_WORDS])
     }
 
-    /// The words of a page, if it is here.
+    /// Returns the words of a page, if it is in RAM.
     pub(crate) fn words(&mut self, slab: SlabIndex, page: u32) -> Option<&[u64; PAGE_WORDS]> {
         let page = self.pages.get_mut(&page_key(slab, page))?;
         page.used = true;
@@ -63,7 +64,7 @@ impl PageCache {
         self.pages.contains_key(&key)
     }
 
-    /// Changes a word of a page that is here, by `change` from old to new. Answers whether it was here.
+    /// Changes a word by `change`, from old to new, if its page is in RAM. Returns whether it is.
     pub(crate) fn change(&mut self, slab: SlabIndex, word: u32, change: impl FnOnce(u64) -> u64) -> bool {
         let Some(page) = self.pages.get_mut(&page_key(slab, word / PAGE_WORDS as u32)) else { return false };
         let place = &mut page.words[word as usize % PAGE_WORDS];
@@ -78,7 +79,7 @@ impl PageCache {
         true
     }
 
-    /// Keeps a page until [`Self::unpin`]. Answers whether it is here.
+    /// Keeps a page until [`Self::unpin`]. Returns whether it is in RAM.
     pub(crate) fn pin(&mut self, key: u64) -> bool {
         let page = self.pages.get_mut(&key);
         page.map(|page| page.pins += 1).is_some()
@@ -90,18 +91,18 @@ impl PageCache {
         }
     }
 
-    /// Notes that a task waits for a page. Answers whether it has to be read.
+    /// Notes that a task waits for a page. Returns whether the page must be read.
     pub(crate) fn wait_for(&mut self, key: u64, task: SlotId) -> bool {
         let waiters = self.loading.entry(key).or_default();
         let first = waiters.is_empty();
-        // A task that begins again because another of its pages changed hands waits already.
+        // A task that begins again, because another of its pages changed owner, waits already.
         if !waiters.contains(&task) {
             waiters.push(task);
         }
         first
     }
 
-    /// The tasks that waited for a page that was read or could not be.
+    /// Returns the tasks that waited for a page that was read, or could not be.
     pub(crate) fn loaded(&mut self, key: u64) -> Vec<SlotId> {
         self.loading.remove(&key).unwrap_or_default()
     }
@@ -116,7 +117,8 @@ impl PageCache {
         self.evict(key);
     }
 
-    /// Makes room for a page, which stays itself: the tasks that wait for it are about to use it, and would only ask for it again.
+    /// Makes space for page `newest`, which itself stays: the tasks that wait for it will use it
+    /// soon, and would request it again.
     fn evict(&mut self, newest: u64) {
         let mut tries = 2 * self.clock.len();
         while self.pages.len() > self.budget_pages && tries > 0 {
@@ -136,7 +138,7 @@ impl PageCache {
         self.pages.iter().filter(|(_, page)| page.dirty).map(|(key, _)| *key).collect()
     }
 
-    /// The words of a dirty page, which counts as clean and being written from here on.
+    /// Returns the words of a dirty page, which from now on is clean and being written.
     pub(crate) fn begin_write(&mut self, key: u64) -> Option<&[u64; PAGE_WORDS]> {
         let page = self.pages.get_mut(&key).filter(|page| page.dirty)?;
         page.dirty = false;
@@ -151,7 +153,7 @@ impl PageCache {
         }
     }
 
-    /// A page whose write did not happen is dirty again.
+    /// Marks a page as dirty again, because its write did not happen.
     pub(crate) fn undo_write(&mut self, key: u64) {
         if let Some(page) = self.pages.get_mut(&key) {
             page.writing = false;
@@ -159,7 +161,7 @@ impl PageCache {
         self.mark_dirty(key);
     }
 
-    /// The page is written again by the next checkpoint.
+    /// Marks the page for the next checkpoint to rewrite.
     pub(crate) fn mark_dirty(&mut self, key: u64) {
         if let Some(page) = self.pages.get_mut(&key)
             && !page.dirty
@@ -169,7 +171,7 @@ impl PageCache {
         }
     }
 
-    /// Whether the page is here, and what lies in place has to be the same.
+    /// Whether the page is in RAM and must equal the one in place.
     pub(crate) fn is_clean(&self, key: u64) -> bool {
         self.pages.get(&key).is_some_and(|page| !page.dirty && !page.writing)
     }

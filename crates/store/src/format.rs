@@ -1,4 +1,4 @@
-//! Making a disk ours: refuses disks that hold anything, writes all structures, the label last.
+//! Formatting a disk: refuses disks that hold data, writes all structures, the label last.
 
 use crate::anchor::{Anchor, encode_records};
 use crate::io::{DiskWork, Io};
@@ -19,15 +19,16 @@ use types::{DiskId, PoolId};
 pub struct FormatParameters {
     /// Identity of the new disk, drawn by the caller.
     pub disk: DiskId,
-    /// Pool that the disk is made for.
+    /// Pool for which the disk is formatted.
     pub pool: PoolId,
     /// Fault-domain tags, such as ("enclosure", "shelf 2").
     pub tags: Vec<(String, String)>,
     /// Slab and journal size in bytes; `None` chooses by the disk's size ([`Layout::default_sizes`]).
     pub slab_bytes: Option<u64>,
-    /// Bytes of the journal, a multiple of 4096 from 256 KiB to 1 GiB; `None` as above.
+    /// Bytes of the journal, a multiple of 4096 from 256 KiB to 1 GiB; `None` chooses by the disk's
+    /// size.
     pub journal_bytes: Option<u64>,
-    /// Destroys what the disk holds.
+    /// Whether to destroy the disk's content.
     pub force: bool,
 }
 
@@ -38,13 +39,13 @@ impl FormatParameters {
     }
 }
 
-/// Why a disk was not formatted; nothing on it was changed except after `Disk`.
+/// Reason why a disk was not formatted. Nothing on it was changed, except after `Disk`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     /// The disk has a label: it is `disk` of `pool`. Only without `force`.
     #[error("the disk belongs to pool {pool} already (disk {disk})")]
     InUse { disk: DiskId, pool: PoolId },
-    /// The disk holds something else, named by the text. Only without `force`.
+    /// The disk holds other data, named by the text. Only without `force`.
     #[error("the disk holds {0}")]
     Foreign(&'static str),
     /// A disk of `size_bytes` has no space for the structures and one slab.
@@ -58,7 +59,7 @@ pub enum FormatError {
     Disk(#[from] DiskError),
 }
 
-/// Formats a disk and gives it back.
+/// Formats a disk and returns it.
 ///
 /// # Errors
 /// [`FormatError`]; without `force` also if the disk is not empty.
@@ -67,10 +68,10 @@ pub fn format<D: Disk + 'static>(disk: D, parameters: FormatParameters) -> Resul
     result.map(|()| disk)
 }
 
-/// Looks whether a device that is to be partitioned holds anything, and gives it back.
+/// Checks that a device to be partitioned holds no data, and returns it.
 ///
 /// # Errors
-/// [`FormatError`] if it does, is too small, or cannot be read; nothing was changed.
+/// [`FormatError`] if it holds data, is too small, or cannot be read; nothing was changed.
 pub fn refuse_used_disk<D: Disk + 'static>(disk: D) -> Result<D, FormatError> {
     let (result, disk) = DiskWork::new(disk, |io| async move {
         let size_bytes = io.info().size_bytes;
@@ -86,10 +87,10 @@ pub fn refuse_used_disk<D: Disk + 'static>(disk: D) -> Result<D, FormatError> {
     result.map(|()| disk)
 }
 
-/// Takes the label off a disk that belongs to no pool any more, so that it counts as holding nothing.
+/// Removes the label of a disk that belongs to no pool any more, so that it counts as empty.
 ///
 /// # Errors
-/// `InUse` with what is there, if that is not `expected`; `Disk`.
+/// `InUse` with the identity found, if it is not `expected`; `Disk`.
 pub fn erase<D: Disk + 'static>(disk: D, expected: DiskId) -> Result<(), FormatError> {
     DiskWork::new(disk, move |io| async move {
         let label = match crate::open::read_label(&io).await {
@@ -127,7 +128,8 @@ pub fn wipe<D: Disk + 'static>(disk: D) -> Result<(), DiskError> {
         let end = (size_bytes - len_bytes) / block_bytes * block_bytes;
         let areas: BTreeSet<u64> = areas.chain([end, 0]).collect();
         let zeroes = BufMut::zeroed(len_bytes as usize).freeze();
-        // The beginning, by which the disk is known, goes last: what fails before can be repeated.
+        // The beginning, which identifies the disk, goes last: if a write before that fails, all of
+        // it can be repeated.
         for area in areas.into_iter().rev() {
             io.write(area, zeroes.clone().into(), true).await?;
         }
@@ -189,7 +191,7 @@ async fn write_all<D: Disk>(
     for area in layout.areas() {
         io.write(area, zeroes.clone().into(), true).await?;
     }
-    // Really written, so that a thin file under the journal cannot run out of space later.
+    // Written in full, so that a thin file under the journal cannot run out of space later.
     let mut at = 0;
     while at < layout.journal_bytes {
         let len = (layout.journal_bytes - at).min(AREA_BYTES);

@@ -57,7 +57,7 @@ impl WrittenBytes {
 /// Counters since the store was opened, and fill levels.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreHealth {
-    /// A write or flush failed: nothing is written until the store is opened anew.
+    /// Whether a write or flush failed: the store writes nothing until it is opened anew.
     pub poisoned: bool,
     /// Error that poisoned the store; `None` if the store is not poisoned.
     pub poisoned_by: Option<DiskError>,
@@ -73,22 +73,26 @@ pub struct StoreHealth {
     pub cached_pages: u64,
     /// Metadata pages in RAM that are newer than those on disk.
     pub dirty_pages: u64,
-    /// Blocks found corrupt by reads, scrub and replay. A damaged metadata page counts as one; the blocks whose checksums are lost with it are
-    /// not at fault. Those of append chunks that do not prove themselves: by scrubs alone, since a crash
-    /// tears such blocks. Pages of the store's own structures count too.
+    /// Blocks found corrupt by reads, scrub and replay. A damaged metadata page counts as one; the
+    /// blocks whose checksums it loses are not at fault. Append blocks that do not prove themselves
+    /// count only when a scrub finds them, since a crash tears such blocks. Pages of the store's
+    /// own structures count too.
     pub corrupt_blocks: u64,
-    /// Of these, the blocks and pages that the medium did not give.
+    /// Of these, the blocks and pages that the medium failed to read.
     pub medium_errors: u64,
-    /// Of the corrupt blocks, the pages of the store's own structures (label, anchors, records, tables, page versions, journal) that could not be
-    /// read, failed their checksums, or were found by a scrub to be other than they were written. Each counts once until it is written again,
-    /// which the store does by itself. Damage that a power cut alone may leave does not count.
+    /// Of the corrupt blocks, the pages of the store's own structures (label, anchors, records,
+    /// tables, page versions, journal) that could not be read, failed their checksums, or differed
+    /// from the last write when a scrub read them. Each counts once until the store rewrites it,
+    /// which happens by itself. Damage that a power cut alone may leave does not count.
     pub damaged_structures: u64,
-    /// Reads that the medium refused before it was known whether the blocks hold anything: blocks that do are read again, and counted
-    /// then. And those of a scrub that were needless, because what they asked for was written meanwhile.
+    /// Reads that the medium refused before the blocks were known to hold data: blocks that do are
+    /// read again, and counted then. Also needless reads of a scrub, of blocks written in the
+    /// meantime.
     pub refused_early: u64,
     /// Metadata leaves found corrupt; each loses the checksums of 62 blocks.
     pub damaged_metadata_leaves: u64,
-    /// Writes of metadata pages that the disk acknowledged and lost: the page is older than its version. Its checksums count as lost.
+    /// Writes of metadata pages that the disk acknowledged and lost: the page is older than its
+    /// version, and its checksums count as lost.
     pub lost_writes: u64,
     /// Bytes written to the disk by purpose.
     pub written: WrittenBytes,

@@ -19,11 +19,11 @@ use types::{Epoch, SlabIndex, VolumeId};
 /// One of several copies of a structure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyState {
-    /// The structure that it is a copy of.
+    /// Structure of the copy.
     pub what: &'static str,
     /// Offset of the copy in bytes.
     pub offset: u64,
-    /// Sequence of an intact copy, otherwise what is wrong with it.
+    /// Sequence of an intact copy, otherwise its defect.
     pub state: Result<u64, String>,
 }
 
@@ -51,14 +51,14 @@ pub struct JournalOnDisk {
     pub corrupt_blocks: u64,
 }
 
-/// A disk as found.
+/// Findings about a disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inspection {
     /// Path of the device or file.
     pub path: String,
     /// Size of the device or file in bytes, as it is now.
     pub size_bytes: u64,
-    /// Newest intact label; `None` if there is none that this program can read.
+    /// Newest intact label; `None` if this program can read none.
     pub label: Option<Label>,
     /// Every copy of labels, anchors and records that is not empty.
     pub copies: Vec<CopyState>,
@@ -66,7 +66,7 @@ pub struct Inspection {
     pub anchor: Option<Anchor>,
     /// Length in bytes of the newest intact copy of the records.
     pub records_bytes: Option<u64>,
-    /// The newest intact copy of the records; empty if there is none, or none was set.
+    /// Newest intact copy of the records; empty if there is none, or none was set.
     pub records: Vec<u8>,
     /// Damaged leaves in each copy of the tables, and leaves damaged in both.
     pub damaged_table_leaves: [u64; 2],
@@ -74,16 +74,17 @@ pub struct Inspection {
     pub journal: Option<JournalOnDisk>,
     /// Volumes that have chunks here or were promised an epoch.
     pub volumes: BTreeMap<VolumeId, VolumeOnDisk>,
-    /// Slabs that no chunk has; `None` if the slab table could not be read.
+    /// Slabs without a chunk; `None` if the slab table could not be read.
     pub free_slabs: Option<u32>,
-    /// Damage that was found, and its meaning.
+    /// Damage found, and its meaning.
     pub problems: Vec<String>,
 }
 
-/// Reads only who a disk is; writes nothing.
+/// Reads only the identity of a disk; writes nothing.
 ///
 /// # Errors
-/// [`OpenError`]: it has no label, or none that can be read.
+///
+/// [`OpenError`]: the disk has no label, or none that can be read.
 pub fn identify<D: Disk + 'static>(disk: D) -> Result<Label, OpenError> {
     DiskWork::new(disk, |io| async move { read_label(&io).await }).run().0
 }
@@ -91,7 +92,7 @@ pub fn identify<D: Disk + 'static>(disk: D) -> Result<Label, OpenError> {
 /// Reads a disk's structures; writes nothing.
 ///
 /// # Errors
-/// [`DiskError`] if the disk cannot be read. Damage is no error: the inspection reports it.
+/// [`DiskError`] if the disk cannot be read. Damage is no error, but a finding.
 pub fn inspect<D: Disk + 'static>(disk: D) -> Result<Inspection, DiskError> {
     DiskWork::new(disk, run).run().0
 }
@@ -147,7 +148,7 @@ async fn inspect_labels<D: Disk>(
     Ok(())
 }
 
-/// Anchors and records: of each pair of slots one may be empty, that of both areas must not.
+/// Inspects anchors and records: of each pair of slots one may be empty, but not in both areas.
 async fn inspect_copies<D: Disk>(io: &Io<D>, found: &mut Inspection, label: &Label) -> Result<(), DiskError> {
     let records_bytes = (RECORDS_SLOTS[1] - RECORDS_SLOTS[0]) as usize;
     let mut newest_records = None;
@@ -192,7 +193,7 @@ async fn inspect_copies<D: Disk>(io: &Io<D>, found: &mut Inspection, label: &Lab
     Ok(())
 }
 
-/// Reads one copy; if the device cannot read it, notes that instead.
+/// Reads one copy. If the device cannot read it, notes that instead.
 async fn read_copy<D: Disk>(
     io: &Io<D>,
     found: &mut Inspection,
@@ -234,7 +235,7 @@ async fn inspect_tables<D: Disk>(io: &Io<D>, found: &mut Inspection, label: &Lab
     Ok(())
 }
 
-/// Inspects the content as an opening would find it.
+/// Inspects the content as an opening would read it.
 async fn inspect_content<D: Disk>(io: &Io<D>, found: &mut Inspection) -> Result<(), DiskError> {
     let opened = match examine(io, None).await {
         Ok(opened) => opened,
@@ -280,7 +281,7 @@ async fn inspect_content<D: Disk>(io: &Io<D>, found: &mut Inspection) -> Result<
     Ok(())
 }
 
-/// All metadata pages of slabs in use, as they lie on disk.
+/// Reads all metadata pages of slabs in use, as they lie on disk.
 async fn inspect_pages<D: Disk>(io: &Io<D>, opened: &Opened) -> Result<MergedPages, DiskError> {
     let layout = &opened.label.layout;
     let mut found = MergedPages::default();
@@ -293,7 +294,7 @@ async fn inspect_pages<D: Disk>(io: &Io<D>, opened: &Opened) -> Result<MergedPag
             let at_least = opened.versions.get(slab, page);
             let mut judged = parse_page(identity, at_least, bytes);
             if !judged.is_whole() {
-                // A server at work may have been writing it.
+                // A running server may have been writing it.
                 let again = io.read_salvaging(layout.page_offset(slab, page), PAGE_BYTES).await?;
                 judged = parse_page(identity, at_least, &again);
             }

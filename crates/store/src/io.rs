@@ -1,5 +1,5 @@
-//! One-after-the-other I/O for opening, formatting and inspecting: futures over a [`Disk`], polled to completion by the caller
-//! that polls the disk. No runtime, no waker: the poller asks again.
+//! Sequential I/O for opening, formatting and inspecting: futures over a [`Disk`], polled to
+//! completion by the caller that polls the disk. No runtime, no waker: the caller polls again.
 
 use disk::{Disk, DiskCompletion, DiskError, DiskOperation};
 use std::cell::RefCell;
@@ -18,7 +18,7 @@ struct Shared<D> {
     next_token: u64,
     done: NumberMap<Result<Option<BufMut>, DiskError>>,
     scratch: Vec<DiskCompletion>,
-    /// Offsets of pages that stood as zeroes, since the medium did not give them.
+    /// Offsets of pages that the medium failed to read, and that stand as zeroes.
     unreadable: BTreeSet<u64>,
 }
 
@@ -72,7 +72,7 @@ impl<D: Disk> Io<D> {
         .await
     }
 
-    /// Reads; what the medium does not give is asked for once more, since many such errors pass.
+    /// Reads; repeats a failed read once, since many errors of a medium are transient.
     pub(crate) async fn read(&self, offset: u64, len: usize) -> Result<Buf, DiskError> {
         let started = self.start_read(offset, len);
         match self.finish_read(started).await {
@@ -89,7 +89,8 @@ impl<D: Disk> Io<D> {
         filled.map(BufMut::freeze).ok_or(DiskError::Invalid("a read was answered without its buffer"))
     }
 
-    /// As [`Self::read`], with zeroes for pages that the device cannot read: what they held proves itself, or is damaged.
+    /// As [`Self::read`], with zeroes for pages that the device cannot read: contents that prove
+    /// themselves then count as damaged.
     pub(crate) async fn read_salvaging(&self, offset: u64, len: usize) -> Result<Buf, DiskError> {
         match self.read(offset, len).await {
             Err(DiskError::Medium(_)) => {}
@@ -107,7 +108,7 @@ impl<D: Disk> Io<D> {
         Ok(whole.freeze())
     }
 
-    /// Offsets of the pages that [`Self::read_salvaging`] could not read so far.
+    /// Returns the offsets of the pages that [`Self::read_salvaging`] could not read so far.
     pub(crate) fn unreadable(&self) -> BTreeSet<u64> {
         self.shared.borrow().unreadable.clone()
     }
@@ -135,7 +136,7 @@ impl<D: Disk> Io<D> {
     }
 }
 
-/// Work on a disk, to be polled until it is done.
+/// Work on a disk, polled until it is done.
 pub(crate) struct DiskWork<D, T> {
     io: Option<Io<D>>,
     future: Option<Pin<Box<dyn Future<Output = T>>>>,
@@ -151,7 +152,7 @@ impl<D: Disk + 'static, T: 'static> DiskWork<D, T> {
         Self { io: Some(io), future: Some(future) }
     }
 
-    /// The result and the disk, once, when the work is done.
+    /// Polls the work. Returns the result and the disk, once, when it is done.
     pub(crate) fn poll(&mut self) -> Option<(T, D)> {
         let (io, future) = (self.io.as_ref()?, self.future.as_mut()?);
         io.poll_disk();
@@ -165,7 +166,7 @@ impl<D: Disk + 'static, T: 'static> DiskWork<D, T> {
         }
     }
 
-    /// Polls until done. Ends because every disk operation does, in its own bounded time.
+    /// Polls until done. Ends because every disk operation ends within a bounded time.
     pub(crate) fn run(mut self) -> (T, D) {
         loop {
             if let Some(done) = self.poll() {

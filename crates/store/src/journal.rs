@@ -1,4 +1,5 @@
-//! The journal's writer: what waits, what is in flight, what is live. Decides where batches go; does no I/O itself.
+//! The journal's writer: waiting records, batches in flight, live batches. Decides the place of
+//! each batch; does no I/O itself.
 
 use crate::anchor::Anchor;
 use crate::layout::PAGE_BYTES;
@@ -10,28 +11,31 @@ use std::ops::Range;
 use sys::{BufMut, Payload};
 use types::{DiskId, Stamp};
 
-/// Batches in flight at once: one being written, one being gathered behind it would idle the disk.
+/// Batches in flight at once. With a single one, the disk would idle while the next is gathered.
 const BATCHES_IN_FLIGHT: usize = 2;
 
-/// How a record stands to what lies in place.
+/// Relation of a record to the data in place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// All that belongs to the record is durable, or in its batch.
+    /// Everything that belongs to the record is durable, or in its batch.
     Counts,
-    /// The record's data are on their way into place: its batch takes no effect before they are durable.
+    /// The record's data are being written in place: its batch takes no effect before they are
+    /// durable.
     Awaits,
-    /// The record's data did not get into place: it has no effect, and one that `Withdraws` follows it.
+    /// The record's data were not written in place. The record has no effect, and one that
+    /// `Withdraws` follows it.
     Void,
-    /// A discard of blocks that a void record names. It changes nothing but what a replay of both yields. Stands before all that waits.
+    /// A discard of blocks that a void record names. It changes only the result of replaying both,
+    /// and precedes all waiting records.
     Withdraws,
 }
 
-/// A record on its way into a batch.
+/// A record waiting for a batch.
 pub(crate) struct Pending {
     pub(crate) record: Record,
     /// The data blocks of an overwrite.
     pub(crate) data: Payload,
-    /// Nobody's, if it withdraws what an opening found void.
+    /// `None` if the record withdraws one that an opening found void.
     pub(crate) task: Option<SlotId>,
     pub(crate) standing: Standing,
 }
@@ -41,7 +45,7 @@ impl Pending {
         self.standing == Standing::Withdraws
     }
 
-    /// A discard that takes a void record back. It has no epoch: it is no change of the blocks.
+    /// Makes a discard that withdraws a void record. It has no epoch, since it changes no blocks.
     pub(crate) fn withdrawal(record: &Record, task: Option<SlotId>) -> Option<Self> {
         let (slab, first, count, _) = record.blocks()?;
         let record = Record::Discard { slab, first, count, stamp: Stamp::default() };
@@ -53,14 +57,14 @@ impl Pending {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LiveBatch {
     pub(crate) sequence: u64,
-    /// Blocks that it takes, those skipped at the end of the journal included.
+    /// Blocks of the batch, including those skipped at the end of the journal.
     pub(crate) blocks: u32,
     pub(crate) crc: u64,
 }
 
-/// Batches that lie one behind the other.
+/// Consecutive batches.
 pub(crate) struct Run {
-    /// The first block, in blocks from the start of the journal.
+    /// First block, counted from the start of the journal.
     pub(crate) block: u32,
     pub(crate) blocks: u32,
     pub(crate) last_sequence: u64,
@@ -75,29 +79,29 @@ pub(crate) struct FlyingBatch {
     durable: bool,
 }
 
-/// The next batch.
+/// Size of the next batch.
 struct Measured {
-    /// Records in it.
+    /// Number of its records.
     count: usize,
     header_blocks: u32,
     data_blocks: u32,
-    /// Of its records: those that await their data.
+    /// Number of its records that await their data.
     awaiting: u32,
 }
 
-/// A write that the caller is to issue, durably.
+/// A durable write for the caller to issue.
 pub(crate) struct BatchWrite {
     pub(crate) sequence: u64,
     pub(crate) block: u32,
     pub(crate) data: Payload,
 }
 
-/// Blocks of the ring, one behind the other.
+/// Consecutive blocks of the ring.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stretch {
     pub(crate) first: u32,
     pub(crate) blocks: u32,
-    /// All blocks of the ring.
+    /// Number of all blocks of the ring.
     pub(crate) of: u32,
 }
 
@@ -107,7 +111,8 @@ impl Stretch {
     }
 }
 
-/// The first of these blocks, in order, with those that follow it without a gap: at most as many as one batch has of data.
+/// Returns the first of these blocks, in order, and those that follow it without a gap: at most as
+/// many as a batch has data blocks.
 pub(crate) fn first_run(mut blocks: impl Iterator<Item = u32>) -> Option<Range<u32>> {
     let first = blocks.next()?;
     let follows = |(at, block): &(u32, u32)| *block == first + at && *at < DATA_BLOCKS_MAX;
@@ -120,26 +125,26 @@ pub(crate) struct Journal {
     incarnation: u64,
     head: u32,
     used: u32,
-    /// Sequence and CRC of the last batch that was cut.
+    /// Sequence and CRC of the last batch cut.
     last_sequence: u64,
     last_crc: u64,
-    /// All batches up to this one are durable.
+    /// Sequence up to which all batches are durable.
     committed: u64,
     tail_block: u32,
     tail_previous: u64,
     live: VecDeque<LiveBatch>,
     pending: VecDeque<Pending>,
     flying: VecDeque<FlyingBatch>,
-    /// The last attempt to cut a batch found no space.
+    /// Whether the last attempt to cut a batch found no space.
     starved: bool,
-    /// First batch with a void record that is not withdrawn durably. No batch says that it was durable,
-    /// nor does the one that withdraws it: of that a crash may leave the header, which would be believed,
-    /// and not the data, without which its records count for nothing.
+    /// First batch with a void record that is not durably withdrawn. No batch says that it was
+    /// durable, not even the withdrawing one: a crash may leave that one's header, which replay
+    /// would believe, without the data, without which its records are void.
     withdrawing_from: Option<u64>,
 }
 
 impl Journal {
-    /// Continues behind what replay found.
+    /// Continues behind the replayed batches.
     pub(crate) fn new(disk: DiskId, blocks: u32, anchor: &Anchor, live: VecDeque<LiveBatch>) -> Self {
         let used: u32 = live.iter().map(|batch| batch.blocks).sum();
         let (last_sequence, last_crc) = match live.back() {
@@ -165,7 +170,8 @@ impl Journal {
         }
     }
 
-    /// Most blocks of one batch: three always fit, so that an empty journal takes any.
+    /// Returns the largest size of a batch in blocks: three always fit, so that an empty journal
+    /// takes any.
     pub(crate) fn batch_blocks_max(blocks: u32) -> u32 {
         (blocks / 3).min(HEADER_BLOCKS_MAX + DATA_BLOCKS_MAX)
     }
@@ -192,17 +198,17 @@ impl Journal {
         self.pending.push_back(pending);
     }
 
-    /// The last batch of which may be said that it was durable with all that belongs to it.
+    /// Returns the last batch that later ones may call durable with all that belongs to it.
     pub(crate) fn proven(&self) -> u64 {
         self.withdrawing_from.map_or(self.committed, |from| self.committed.min(from - 1))
     }
 
-    /// Whether a void record is to be withdrawn by a batch that was not cut yet.
+    /// Whether a batch not cut yet must withdraw a void record.
     fn must_withdraw(&self) -> bool {
         self.pending.front().is_some_and(Pending::withdraws)
     }
 
-    /// Takes back what an opening found void, in batch `from` and later ones.
+    /// Withdraws records that an opening found void, in batch `from` and later ones.
     pub(crate) fn withdraw_found(&mut self, from: Option<u64>, void: &[Record]) {
         if Planted::VoidNotWithdrawn.is_planted() {
             return;
@@ -226,9 +232,9 @@ impl Journal {
         }
     }
 
-    /// Notes that the data of the task's record will not be in place. Answers whether a record that
-    /// withdraws it was queued: the task gets an event when that is durable. Otherwise the record was in no
-    /// batch yet, and is gone.
+    /// Notes that the data of the task's record will not be in place. Returns whether a withdrawing
+    /// record was queued: the task gets an event when that is durable. Otherwise the record was in
+    /// no batch yet, and is dropped.
     pub(crate) fn withdraw(&mut self, task: SlotId) -> bool {
         let awaits = |entry: &Pending| entry.task == Some(task) && entry.standing == Standing::Awaits;
         if let Some(at) = self.pending.iter().position(awaits) {
@@ -249,14 +255,15 @@ impl Journal {
         false
     }
 
-    /// Drops all that is not durable; nothing of it was acknowledged.
+    /// Drops everything that is not durable; none of it was acknowledged.
     pub(crate) fn abandon(&mut self) {
         self.pending.clear();
         self.flying.clear();
     }
 
-    /// Takes out the records that wait for a batch, and returns their tasks. Records stay that must come
-    /// before any other, and those whose data are on their way into place: nobody else may write there yet.
+    /// Removes the records that wait for a batch, and returns their tasks. Keeps records that must
+    /// precede all others, and those whose data are being written in place: no other task may write
+    /// there yet.
     pub(crate) fn refuse_pending(&mut self) -> Vec<SlotId> {
         self.starved = false;
         let (kept, refused): (VecDeque<_>, VecDeque<_>) =
@@ -265,10 +272,12 @@ impl Journal {
         refused.into_iter().filter_map(|pending| pending.task).collect()
     }
 
-    /// Takes the next batch, if something waits and there is space for it in flight and in the journal.
+    /// Takes the next batch, if records wait and there is space for it in flight and in the
+    /// journal.
     pub(crate) fn cut(&mut self) -> Option<BatchWrite> {
         self.starved = false;
-        // A batch behind one that withdraws says that the void record's batch was durable: it is not to be found without the other.
+        // A batch behind a withdrawing one says that the void record's batch was durable, so it
+        // must not be found without the withdrawing one.
         let withdraws = |batch: &FlyingBatch| batch.entries.iter().any(Pending::withdraws);
         if self.pending.is_empty()
             || self.flying.len() >= BATCHES_IN_FLIGHT
@@ -291,9 +300,10 @@ impl Journal {
         Some(self.write_batch(entries, header_blocks, data_blocks))
     }
 
-    /// Measures the batch of the first `count` waiting records, or of fewer of them, if the journal has space for it. The journal keeps a block for
-    /// each record that awaits its data: a withdrawal that found none would keep its place from everybody until a checkpoint gives space back, and
-    /// while the file system beneath the disk's file is full, none does.
+    /// Measures the batch of the first `count` waiting records, or of fewer, if the journal has
+    /// space for it. The journal reserves a block for each record that awaits its data: a
+    /// withdrawal without a block would hold its place against all tasks until a checkpoint frees
+    /// space, and no checkpoint does while the file system beneath the disk's file is full.
     fn fitting(&self, count: usize) -> Option<Measured> {
         let next = self.measure(count)?;
         let flying = self.flying.iter().flat_map(|batch| &batch.entries);
@@ -304,7 +314,7 @@ impl Journal {
         (self.used + skipped + needed + kept < self.blocks).then_some(next)
     }
 
-    /// How many of the first `count` waiting records make a batch.
+    /// Returns how many of the first `count` waiting records make a batch.
     fn measure(&self, count: usize) -> Option<Measured> {
         let blocks_max = Self::batch_blocks_max(self.blocks);
         let (mut header_bytes, mut data_blocks, mut awaiting) = (HEADER_BYTES, 0, 0);
@@ -388,7 +398,8 @@ impl Journal {
         }
     }
 
-    /// Takes the oldest batch in flight, if it is durable and so is all that its records say of what lies in place: they take effect.
+    /// Takes the oldest batch in flight, if it is durable and so are all the data in place that its
+    /// records name: its records take effect.
     pub(crate) fn next_committed(&mut self) -> Option<FlyingBatch> {
         let awaits =
             |batch: &FlyingBatch| batch.entries.iter().any(|entry| entry.standing == Standing::Awaits);
@@ -400,19 +411,19 @@ impl Journal {
         Some(batch)
     }
 
-    /// Returns the sequence of the oldest batch whose space was not given back, or of the next one that is
+    /// Returns the sequence of the oldest batch whose space was not freed, or of the next one to be
     /// cut.
     pub(crate) fn first_live(&self) -> u64 {
         self.live.front().map_or(self.last_sequence + 1, |batch| batch.sequence)
     }
 
-    /// Returns the batches from this one on whose space was not given back.
+    /// Returns the batches from this one on whose space was not freed.
     pub(crate) fn live_from(&self, sequence: u64) -> impl Iterator<Item = LiveBatch> {
         self.live.iter().filter(move |batch| batch.sequence >= sequence).copied()
     }
 
-    /// The batches from `sequence` to `until` that lie in one piece: of at most `blocks_max` blocks, if there is more than one. `None` if the first
-    /// one's space was given back.
+    /// Returns the consecutive batches from `sequence` to `until`: at most `blocks_max` blocks, if
+    /// there is more than one batch. `None` if the first one's space was freed.
     pub(crate) fn run_from(&self, sequence: u64, until: u64, blocks_max: u32) -> Option<Run> {
         let before = self.live.iter().take_while(|batch| batch.sequence < sequence);
         let block = before.fold(self.tail_block, |block, batch| (block + batch.blocks) % self.blocks);
@@ -428,14 +439,15 @@ impl Journal {
         run
     }
 
-    /// Where batches behind `through` lie.
+    /// Returns the blocks of batches behind `through`.
     pub(crate) fn place_behind(&self, through: u64) -> Stretch {
         let (first, ..) = self.tail_after(through);
         let blocks = self.live_from(through + 1).map(|batch| batch.blocks).sum();
         Stretch { first, blocks, of: self.blocks }
     }
 
-    /// The anchor's place for a journal whose batches up to `through` are applied: block, sequence and CRC before it.
+    /// Returns the anchor's place for a journal whose batches up to `through` are applied: block,
+    /// sequence and CRC before it.
     pub(crate) fn tail_after(&self, through: u64) -> (u32, u64, u64) {
         let (mut block, mut previous, mut sequence) = (self.tail_block, self.tail_previous, None);
         for batch in self.live.iter().take_while(|batch| batch.sequence <= through) {
@@ -446,7 +458,7 @@ impl Journal {
         (block, sequence.unwrap_or(self.first_live()), previous)
     }
 
-    /// Gives back the space of the batches up to `through`, after an anchor behind them is durable.
+    /// Frees the space of the batches up to `through`, after an anchor behind them is durable.
     pub(crate) fn release(&mut self, through: u64) {
         while let Some(batch) = self.live.pop_front_if(|batch| batch.sequence <= through) {
             self.used -= batch.blocks;

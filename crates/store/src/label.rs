@@ -1,4 +1,4 @@
-//! The label: who a disk is and how it is laid out (docs/ON_DISK.md, "Label"). Parses without trust.
+//! The label: a disk's identity and layout (docs/ON_DISK.md, "Label"). Parses without trust.
 
 use crate::bytes::{Reader, put_u64, sealed_crc, u64_at};
 use crate::layout::{FORMAT_VERSION, Layout, PAGE_BYTES};
@@ -10,8 +10,9 @@ const CRC_AT: usize = 8;
 const TAG_BYTES_MAX: usize = 255;
 const TAGS_MAX: usize = 16;
 
-/// Features of a disk's format beyond its version, a bit each, as file systems have them: a program that does not know a bit may use
-/// the disk (compat), may only read it (ro-compat), or must leave it alone (incompat). Two bits have a meaning: [`Self::PLACED`] and [`Self::STAMPS`].
+/// Features of a disk's format beyond its version, one bit each, as in file systems. A program that
+/// does not know a bit may use the disk (compat), may only read it (ro-compat), or must not use it
+/// (incompat). Two bits have a meaning: [`Self::PLACED`] and [`Self::STAMPS`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Features {
     /// Bits that a program need not know to use the disk.
@@ -23,26 +24,29 @@ pub struct Features {
 }
 
 impl Features {
-    /// Incompat: the journal may hold records of data that go in place beside them. A program that does not know them takes the journal to end
-    /// there.
+    /// Incompat: the journal may hold records of data that are written in place concurrently. A
+    /// program that does not know such a record takes it for the journal's end.
     pub const PLACED: u64 = 1;
-    /// Incompat: the words of regions are stamps. A program that does not know of numbers takes them for epochs, and misses regions that were changed.
+    /// Incompat: the words of regions are stamps. A program that does not know of change numbers
+    /// takes them for epochs, and misses changed regions.
     pub const STAMPS: u64 = 2;
     const ALL: u64 = Self::PLACED | Self::STAMPS;
 
-    /// Those of a disk that this program writes to.
+    /// Returns the features of a disk that this program writes to.
     pub(crate) fn written() -> Self {
         Self { incompat: Self::ALL, ..Self::default() }
     }
 
-    /// Adds those that a disk has once this program writes to it. Answers whether one is new.
+    /// Adds the features that a disk gets once this program writes to it. Returns whether one is
+    /// new.
     pub(crate) fn take_up(&mut self) -> bool {
         let before = self.incompat;
         self.incompat |= Self::ALL;
         before != self.incompat
     }
 
-    /// Those that this program does not know and that keep it from the disk; none: it may use it.
+    /// Returns the features, unknown to this program, that keep it from using the disk; `None`: it
+    /// may use the disk.
     fn refused(self) -> Option<Self> {
         let (ro_compat, incompat) = (self.ro_compat, self.incompat & !Self::ALL);
         (ro_compat | incompat != 0).then_some(Self { compat: 0, ro_compat, incompat })
@@ -61,13 +65,13 @@ impl fmt::Display for Features {
 pub struct Label {
     /// Features that the disk's format has.
     pub features: Features,
-    /// Grows with every change of the label; the highest valid copy counts.
+    /// Number that grows with every change of the label; the highest valid copy counts.
     pub sequence: u64,
     /// Identity of the disk, drawn when it was formatted.
     pub disk: DiskId,
     /// Pool that the disk belongs to.
     pub pool: PoolId,
-    /// Logical block of the device when it was formatted.
+    /// Bytes of the device's logical block when it was formatted.
     pub block_bytes: u32,
     /// Places of all structures, computed from the sizes in the label.
     pub layout: Layout,
@@ -75,7 +79,7 @@ pub struct Label {
     pub tags: Vec<(String, String)>,
 }
 
-/// Why a block is not a label.
+/// Reason why a block is not a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LabelError {
     /// The block does not begin with a label's magic.
@@ -136,7 +140,8 @@ impl Label {
 /// Reads one copy of a label.
 ///
 /// # Errors
-/// [`LabelError`]: absent (no magic), damaged, or intact and of another version or of features that are not known.
+/// [`LabelError`]: absent (no magic), damaged, or intact with another version or with unknown
+/// features.
 pub fn parse_label(block: &[u8]) -> Result<Label, LabelError> {
     if block.len() != PAGE_BYTES || !block.starts_with(&MAGIC) {
         return Err(LabelError::Absent);

@@ -1,4 +1,4 @@
-//! Where things lie on a disk (docs/ON_DISK.md, "Layout"). Pure arithmetic.
+//! The layout of a disk (docs/ON_DISK.md, "Layout"). Pure arithmetic.
 
 use types::{BLOCK_BYTES, SlabIndex};
 
@@ -49,30 +49,30 @@ pub struct Layout {
     pub slab_bytes: u64,
     /// Bytes of the journal: from 256 KiB to 1 GiB.
     pub journal_bytes: u64,
-    /// The two copies of the slab table followed by the promise table.
+    /// Offsets of the two copies of the slab table, each followed by the promise table.
     pub tables: [u64; 2],
     /// Offset of the journal.
     pub journal: u64,
-    /// The metadata pages of slab 0, followed by those of slab 1 and so on.
+    /// Offset of the metadata pages of slab 0, followed by those of slab 1 and so on.
     pub metadata: u64,
-    /// The first block of slab 0.
+    /// Offset of the first block of slab 0.
     pub slabs: u64,
     /// Number of slabs on the disk.
     pub slab_count: u32,
-    /// The versions of the metadata pages: at the other end of the disk.
+    /// Offset of the versions of the metadata pages, at the other end of the disk.
     pub versions: u64,
 }
 
 impl Layout {
-    /// The sizes chosen for a disk of `size_bytes`: slabs of 256 MiB (64 MiB under 64 GiB), a journal of a 64th of the disk,
-    /// at least 8 and at most 256 MiB.
+    /// Returns the default slab and journal size for a disk of `size_bytes`: slabs of 256 MiB (64
+    /// MiB under 64 GiB), a journal of a 64th of the disk, at least 8 and at most 256 MiB.
     pub fn default_sizes(size_bytes: u64) -> (u64, u64) {
         let slab_bytes = if size_bytes < 64 << 30 { 64 << 20 } else { 256 << 20 };
         let journal_bytes = (size_bytes / 64).clamp(8 << 20, 256 << 20) / PAGE * PAGE;
         (slab_bytes, journal_bytes)
     }
 
-    /// Places everything; `None` if the sizes are out of bounds or not one slab fits.
+    /// Computes the layout; `None` if the sizes are out of bounds or not one slab fits.
     pub fn compute(size_bytes: u64, slab_bytes: u64, journal_bytes: u64) -> Option<Self> {
         let fits = slab_bytes.is_power_of_two()
             && (SLAB_BYTES_MIN..=SLAB_BYTES_MAX).contains(&slab_bytes)
@@ -122,7 +122,7 @@ impl Layout {
     pub fn journal_blocks(&self) -> u32 {
         (self.journal_bytes / PAGE) as u32
     }
-    /// The areas at the front and at the end of the disk.
+    /// Returns the areas at the front and at the end of the disk.
     pub(crate) fn areas(&self) -> [u64; 2] {
         [0, self.size_bytes - AREA_BYTES]
     }
@@ -145,24 +145,24 @@ impl Layout {
     pub(crate) fn journal_offset(&self, block: u32) -> u64 {
         self.journal + u64::from(block) * PAGE
     }
-    /// The block of the journal that lies at this offset.
+    /// Returns the block of the journal that lies at this offset.
     pub(crate) fn journal_block(&self, offset: u64) -> Option<u32> {
         let block = u32::try_from(offset.checked_sub(self.journal)? / PAGE).ok()?;
         (block < self.journal_blocks()).then_some(block)
     }
-    /// The metadata word that holds the epoch of the region of `block`.
+    /// Returns the metadata word with the epoch of the region of `block`.
     pub(crate) fn stamp_word(&self, block: u32) -> u32 {
         self.slab_blocks() + block / REGION_BLOCKS
     }
 }
 
-/// Pages of one slab's metadata: a word per block and a word per region.
+/// Returns the pages of one slab's metadata: a word per block and a word per region.
 fn metadata_pages(slab_bytes: u64) -> u32 {
     let blocks = slab_bytes / PAGE;
     (blocks + blocks / u64::from(REGION_BLOCKS)).div_ceil(PAGE_WORDS as u64) as u32
 }
 
-/// Pages of the table of metadata pages' versions.
+/// Returns the pages of the table of metadata pages' versions.
 fn version_pages(slab_count: u32, slab_bytes: u64) -> usize {
     (slab_count as usize * metadata_pages(slab_bytes) as usize).div_ceil(VERSIONS_PER_PAGE)
 }

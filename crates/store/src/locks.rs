@@ -1,5 +1,6 @@
-//! Order of overlapping changes: each change stands in its slab's line in order of arrival and starts when no earlier one
-//! overlaps it, or when both go through the journal, which keeps their order anyway.
+//! Order of overlapping changes: each change waits in its slab's queue, in order of arrival. It
+//! starts when no earlier one overlaps it, or when both go through the journal, since that keeps
+//! their order anyway.
 
 use crate::numbers::NumberMap;
 use crate::slots::SlotId;
@@ -10,7 +11,7 @@ use types::SlabIndex;
 pub(crate) enum Manner {
     /// By its journal record alone.
     Journaled,
-    /// By a journal record that makes blocks unwritten: the next writer has to find them so.
+    /// By a journal record that makes blocks unwritten: the next write must find them so.
     Emptying,
     InPlace,
 }
@@ -22,7 +23,7 @@ struct Line {
     end: u32,
     manner: Manner,
     started: bool,
-    /// Whether its record stands in the journal's queue.
+    /// Whether its record is in the journal's queue.
     queued: bool,
 }
 
@@ -37,7 +38,7 @@ impl Line {
 #[derive(Default)]
 struct Queue {
     lines: Vec<Line>,
-    /// Of these: not started.
+    /// Number of those that have not started.
     waiting: usize,
 }
 
@@ -47,7 +48,7 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    /// Joins the line; answers whether the change may start at once.
+    /// Joins the queue. Returns whether the change may start at once.
     pub(crate) fn join(
         &mut self,
         slab: SlabIndex,
@@ -65,13 +66,13 @@ impl Locks {
         started
     }
 
-    /// Whether a change that makes blocks unwritten is in the line.
+    /// Whether the queue has a change that makes blocks unwritten.
     pub(crate) fn awaits_discard(&self, slab: SlabIndex) -> bool {
         let queue = self.slabs.get(&u64::from(slab.0));
         queue.is_some_and(|queue| queue.lines.iter().any(|entry| entry.manner == Manner::Emptying))
     }
 
-    /// Notes that the record of a change is queued. Answers the changes that may start now.
+    /// Notes that the record of a change is queued. Returns the changes that may start now.
     pub(crate) fn queued(&mut self, slab: SlabIndex, task: SlotId) -> Vec<SlotId> {
         let Some(queue) = self.slabs.get_mut(&u64::from(slab.0)) else { return Vec::new() };
         if let Some(entry) = queue.lines.iter_mut().find(|entry| entry.task == task) {
@@ -80,7 +81,7 @@ impl Locks {
         queue.start()
     }
 
-    /// Leaves the line. Answers the changes that may start now.
+    /// Leaves the queue. Returns the changes that may start now.
     pub(crate) fn leave(&mut self, slab: SlabIndex, task: SlotId) -> Vec<SlotId> {
         let Some(queue) = self.slabs.get_mut(&u64::from(slab.0)) else { return Vec::new() };
         if let Some(at) = queue.lines.iter().position(|entry| entry.task == task) {

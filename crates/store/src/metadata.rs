@@ -1,6 +1,6 @@
 //! Metadata pages: a word per block (its checksum) and a word per region (its epoch) of one slab
-//! (docs/ON_DISK.md, "Slab metadata"). Each 512-byte leaf proves itself, so that a torn page is a mix of whole leaves, and says which
-//! checkpoint wrote it.
+//! (docs/ON_DISK.md, "Slab metadata"). Each 512-byte leaf proves itself, so that a torn page is a
+//! mix of whole leaves, and names the checkpoint that wrote it.
 
 use crate::bytes::{put_u64, u64_at};
 use crate::layout::{LEAF_BYTES, LEAF_WORDS, LEAVES_PER_PAGE, PAGE_BYTES, PAGE_WORDS};
@@ -14,7 +14,7 @@ use types::{DiskId, SlabIndex, Stamp};
 /// The words of one page.
 pub type Words = Box<[u64; PAGE_WORDS]>;
 
-/// Which page: its slab, the slab's generation, its number within the slab.
+/// Identity of a page: its slab, the slab's generation, its number within the slab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageIdentity {
     /// Disk that the page lies on.
@@ -41,13 +41,13 @@ impl PageIdentity {
 /// Bytes of CRC and version before a leaf's words.
 const LEAF_HEADER_BYTES: usize = 16;
 
-/// A page as it was found.
+/// A page as read from the disk.
 pub struct FoundPage {
-    /// Those of a damaged and of a stale leaf are [`LOST`].
+    /// The page's words; those of a damaged or stale leaf are [`LOST`].
     pub words: Words,
     /// Leaves that do not prove themselves.
     pub damaged: u32,
-    /// Leaves that are intact and older than the disk once said they were.
+    /// Leaves that are intact, but older than the version that the disk acknowledged.
     pub stale: u32,
 }
 
@@ -57,12 +57,12 @@ impl FoundPage {
     }
 }
 
-/// A page with nothing written.
+/// Returns the words of a page with no block written.
 pub(crate) fn unwritten_words() -> Words {
     Box::new([codes::UNWRITTEN; PAGE_WORDS])
 }
 
-/// The page as it lies on disk.
+/// Encodes the page as it lies on disk.
 pub(crate) fn encode_page(identity: PageIdentity, version: PageVersion, words: &[u64; PAGE_WORDS]) -> Buf {
     let mut out = BufMut::for_overwrite(PAGE_BYTES);
     encode_page_into(identity, version, words, &mut out);
@@ -87,7 +87,7 @@ pub(crate) fn encode_page_into(
     }
 }
 
-/// Reads a page, no leaf of which may be older than `at_least`.
+/// Reads a page. Leaves older than `at_least` are stale.
 pub fn parse_page(identity: PageIdentity, at_least: PageVersion, bytes: &[u8]) -> FoundPage {
     let mut found =
         FoundPage { words: Box::new([LOST; PAGE_WORDS]), damaged: LEAVES_PER_PAGE as u32, stale: 0 };
@@ -112,7 +112,8 @@ pub(crate) fn page_identity(disk: DiskId, slab: SlabIndex, entry: &SlabEntry, pa
     PageIdentity { disk, slab, generation: entry.generation, page }
 }
 
-/// Merges a change into a word: checksums are replaced; the stamp of a region only grows, and stays lost if it was lost.
+/// Merges a change into a word: a checksum is replaced; the stamp of a region only grows, and stays
+/// lost once it is.
 pub(crate) fn merged_word(is_stamp: bool, old: u64, new: u64) -> u64 {
     if is_stamp { Stamp::from_word(old).later(Stamp::from_word(new)).word() } else { new }
 }

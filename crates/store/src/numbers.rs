@@ -2,12 +2,12 @@
 
 pub(crate) use types::{IdentityMap, NumberMap};
 
-/// A block of the disk: slab and block within it.
+/// Returns the number of a block of the disk, from its slab and the block within that.
 pub(crate) fn block_key(slab: types::SlabIndex, block: u32) -> u64 {
     u64::from(slab.0) << 32 | u64::from(block)
 }
 
-/// A metadata page of the disk: slab and page within it.
+/// Returns the number of a metadata page of the disk, from its slab and the page within that.
 pub(crate) fn page_key(slab: types::SlabIndex, page: u32) -> u64 {
     u64::from(slab.0) << 32 | u64::from(page)
 }

@@ -1,5 +1,5 @@
-//! Opening: finds the label, reads anchor and tables, replays the journal, and claims the disk with a new incarnation.
-//! Everything is read and judged first; the first write comes when all was found sound.
+//! Opening: finds the label, reads anchor and tables, replays the journal, and claims the disk with
+//! a new incarnation. It reads and checks everything before its first write.
 
 use crate::anchor::{Anchor, may_be_records_header, parse_anchor, parse_records, records_slot_bytes};
 use crate::io::{Io, Started};
@@ -26,7 +26,7 @@ use types::{Epoch, PoolId, SlabIndex, VolumeId};
 /// Metadata pages read at once while replayed changes are merged into them.
 const READS_IN_FLIGHT: usize = 32;
 
-/// A disk's content as an opening found it, ready to continue with.
+/// A disk's content as read by an opening, ready to continue with.
 pub(crate) struct Opened {
     pub(crate) label: Label,
     pub(crate) anchor: Anchor,
@@ -36,7 +36,7 @@ pub(crate) struct Opened {
     pub(crate) promise_places: PromisePlaces,
     pub(crate) table_sequence: u64,
     pub(crate) tables_differ: TablesDiffer,
-    /// Pages of the slab table that note a doubt which is not on disk yet.
+    /// Pages of the slab table with a doubt that is not on disk yet.
     pub(crate) doubtful_pages: BTreeSet<usize>,
     pub(crate) versions: PageVersions,
     pub(crate) damaged_version_leaves: u64,
@@ -45,32 +45,34 @@ pub(crate) struct Opened {
     pub(crate) own: OwnDamage,
 }
 
-/// The newest intact records, and how their slots were found.
+/// The newest intact records, and the state of their slots.
 #[derive(Default)]
 pub(crate) struct FoundRecords {
-    /// Of the newest; 0 if there are none.
+    /// Sequence of the newest records; 0 if there are none.
     pub(crate) sequence: u64,
     pub(crate) records: Vec<u8>,
-    /// Bytes of the records in the slots of even and of odd sequences, if both copies are whole and the same.
+    /// Bytes of the records in the slots of even and of odd sequences, if both copies are whole and
+    /// equal.
     pub(crate) whole_bytes: [Option<usize>; 2],
-    /// A copy could not be read, or is not whole: all of them are to be written again.
+    /// Whether a copy is unreadable or not whole, so that all copies must be rewritten.
     pub(crate) damaged: bool,
 }
 
-/// Damage of the store's own structures: pages that could not be read, or that are not as a crash may leave them.
+/// Damage of the store's own structures: unreadable pages, and pages in a state that no crash
+/// leaves.
 #[derive(Default)]
 pub(crate) struct OwnDamage {
     /// Offsets of the pages.
     pub(crate) pages: BTreeSet<u64>,
-    /// Pages that the medium did not give, metadata pages among them.
+    /// Pages that the medium failed to read, metadata pages among them.
     pub(crate) unreadable: u64,
-    /// Blocks of the journal's live batches that the medium did not give.
+    /// Blocks of the journal's live batches that the medium failed to read.
     pub(crate) journal: BTreeSet<u32>,
-    /// Copies of the label that are to be written again.
+    /// Copies of the label to be rewritten.
     pub(crate) labels: Vec<u64>,
-    /// A copy of an anchor was damaged: both slots are to be written again.
+    /// Whether a copy of an anchor was damaged, so that both slots must be rewritten.
     pub(crate) anchors: bool,
-    /// The newest anchors of even and of odd sequences, if both copies are whole and the same.
+    /// The newest anchors of even and of odd sequences, if both copies are whole and equal.
     pub(crate) whole_anchors: [Option<Anchor>; 2],
 }
 
@@ -84,7 +86,7 @@ pub(crate) struct MergedPages {
     pub(crate) lost_writes: u64,
 }
 
-/// Everything that opening reads, without a write.
+/// Performs all reads of an opening, without a write.
 pub(crate) async fn examine<D: Disk>(io: &Io<D>, pool: Option<PoolId>) -> Result<Opened, OpenError> {
     let label = read_label(io).await?;
     let size_bytes = io.info().size_bytes;
@@ -134,7 +136,7 @@ pub(crate) async fn examine<D: Disk>(io: &Io<D>, pool: Option<PoolId>) -> Result
     })
 }
 
-/// Entries of slabs that an earlier opening left in doubt.
+/// Returns the entries of slabs that an earlier opening left in doubt.
 fn known_doubts(slabs: &[Option<SlabEntry>]) -> Vec<(usize, SlabEntry)> {
     let entries = slabs.iter().enumerate().filter_map(|(slab, entry)| Some((slab, entry.as_ref()?)));
     entries
@@ -143,8 +145,8 @@ fn known_doubts(slabs: &[Option<SlabEntry>]) -> Vec<(usize, SlabEntry)> {
         .collect()
 }
 
-/// Notes in the slab table what earlier openings (`known`) and this one (`found`) leave in doubt. Answers the pages of the table that are
-/// not on disk so.
+/// Notes in the slab table the doubts of earlier openings (`known`) and of this one (`found`).
+/// Returns the pages of the table that differ from those on disk.
 fn keep_doubts(
     slabs: &mut [Option<SlabEntry>],
     known: &[(usize, SlabEntry)],
@@ -175,16 +177,19 @@ fn keep_doubts(
     pages
 }
 
-/// Claims the disk: what replay found is durable, label copies are healed, then a new incarnation, so that batches of the last one that were
-/// never acknowledged are not taken for ours. Waits until all are durable.
+/// Claims the disk: makes the replayed batches durable, heals copies of the label, then writes a
+/// new incarnation, so that unacknowledged batches of the last one cannot pass for ours. Waits
+/// until all of that is durable.
 pub(crate) async fn claim<D: Disk>(io: &Io<D>, opened: &mut Opened) -> Result<(), DiskError> {
-    // A batch that replay found may be in a cache alone, if its write was never answered. From here on it counts as durable.
+    // A replayed batch may be only in a cache, if its write was never answered. From here on it
+    // counts as durable.
     if !Planted::ClaimWithoutFlush.is_planted() {
         io.flush().await?;
     }
     write_doubts(io, opened).await?;
-    // Before the first anchor of an opening: until there is one, copies of the label may be missing because formatting was cut off. And before the
-    // journal holds what another program would not know.
+    // Comes before the opening's first anchor: without an anchor, copies of the label may be
+    // missing because formatting was interrupted. And before the journal holds records that another
+    // program would not know.
     let label = &mut opened.label;
     let takes_up = label.features.take_up();
     label.sequence += u64::from(takes_up);
@@ -195,8 +200,8 @@ pub(crate) async fn claim<D: Disk>(io: &Io<D>, opened: &mut Opened) -> Result<()
         }
     }
     opened.anchor.sequence += 1;
-    // All batches that replay found, or those before the first one with a record that counts for nothing:
-    // the next opening examines that one again, unless it finds it withdrawn.
+    // All replayed batches, or those before the first one with a void record: the next opening
+    // examines that batch again, unless it finds the record withdrawn.
     let found = opened.replayed.live.back().map_or(0, |batch| batch.sequence);
     let sound = opened.replayed.void_from.map_or(found, |sequence| sequence - 1);
     opened.anchor.durable_through = opened.anchor.durable_through.max(sound);
@@ -210,9 +215,9 @@ pub(crate) async fn claim<D: Disk>(io: &Io<D>, opened: &mut Opened) -> Result<()
     heal_journal(io, opened).await
 }
 
-/// Writes zeroes over blocks of the journal that the medium could not read and that belong to no batch:
-/// each later opening that searches there for the journal's end would meet them again. The anchor has
-/// come before: if one can be read after all, it means nothing any more.
+/// Writes zeroes over unreadable blocks of the journal that belong to no batch: each later opening
+/// that searches there for the journal's end would meet them again. The anchor comes first, so that
+/// such a block means nothing any more if it becomes readable after all.
 async fn heal_journal<D: Disk>(io: &Io<D>, opened: &mut Opened) -> Result<(), DiskError> {
     let (layout, anchor) = (&opened.label.layout, &opened.anchor);
     let blocks = opened.replayed.live.iter().map(|batch| batch.blocks).sum();
@@ -224,7 +229,7 @@ async fn heal_journal<D: Disk>(io: &Io<D>, opened: &mut Opened) -> Result<(), Di
         dead.retain(|block| !run.contains(block));
         let zeroes = BufMut::zeroed(run.len() * PAGE_BYTES).freeze();
         match io.write(layout.journal_offset(run.start), zeroes.into(), true).await {
-            // Nothing is lost if this fails: the batch that is written there next will report it.
+            // A failure loses nothing: the next batch written there will report it.
             Ok(()) | Err(DiskError::Medium(_) | DiskError::NoSpace) => {}
             Err(error) => return Err(error),
         }
@@ -232,9 +237,9 @@ async fn heal_journal<D: Disk>(io: &Io<D>, opened: &mut Opened) -> Result<(), Di
     Ok(())
 }
 
-/// Writes what the journal's end leaves in doubt into the slab table. The anchor comes after it: once
-/// that is written, nothing in the journal shows the doubt any more. The pages may be ahead of the
-/// anchor, as those of a checkpoint are that a crash cut off.
+/// Writes the doubt about the journal's end into the slab table. The anchor comes after that, since
+/// from then on nothing in the journal shows the doubt any more. The pages may be ahead of the
+/// anchor, like those of a checkpoint that a crash interrupted.
 async fn write_doubts<D: Disk>(io: &Io<D>, opened: &mut Opened) -> Result<(), DiskError> {
     if opened.doubtful_pages.is_empty() || Planted::DoubtNotKept.is_planted() {
         return Ok(());
@@ -254,7 +259,7 @@ fn copies(areas: &[u64; 2], slots: &[u64; 2]) -> Vec<(u64, u64)> {
     areas.iter().flat_map(|area| slots.iter().map(|slot| (*area, *slot))).collect()
 }
 
-/// The valid label of the highest sequence; a front copy decides which disk this is.
+/// Returns the valid label of the highest sequence; a front copy decides the disk's identity.
 pub(crate) async fn read_label<D: Disk>(io: &Io<D>) -> Result<Label, OpenError> {
     let size_bytes = io.info().size_bytes / PAGE_BYTES as u64 * PAGE_BYTES as u64;
     if size_bytes < 2 * AREA_BYTES {
@@ -297,7 +302,7 @@ pub(crate) async fn read_label<D: Disk>(io: &Io<D>) -> Result<Label, OpenError> 
 }
 
 impl OwnDamage {
-    /// Counts what could not be read meanwhile. Metadata pages are judged where they are merged.
+    /// Counts pages that could not be read since. The merge checks metadata pages.
     fn take_unreadable<D: Disk>(&mut self, io: &Io<D>, label: &Label) {
         let unreadable = io.unreadable();
         self.unreadable = unreadable.len() as u64;
@@ -309,8 +314,8 @@ impl OwnDamage {
     }
 }
 
-/// Finds the copies of the label that differ. They are written when a disk is formatted, one after the
-/// other, and by an opening that adopts a feature.
+/// Finds the copies of the label that differ. Formatting writes them one after the other, as does
+/// an opening that adopts a feature.
 async fn judge_labels<D: Disk>(
     io: &Io<D>,
     label: &Label,
@@ -322,7 +327,8 @@ async fn judge_labels<D: Disk>(
         let found = io.read_salvaging(area + slot, PAGE_BYTES).await?;
         if *found != *expected {
             own.labels.push(area + slot);
-            // Formatting may have been cut off if nobody has opened the disk since, or an opening that took up a feature.
+            // If no opening has completed since, formatting may have been interrupted, or an
+            // opening that adopted a feature.
             let opened_before = anchor.sequence > 1;
             let is_older = parse_label(&found)
                 .is_ok_and(|found| found.disk == label.disk && found.sequence < label.sequence);
@@ -332,8 +338,8 @@ async fn judge_labels<D: Disk>(
     Ok(())
 }
 
-/// Reads the newest intact anchor. All of an anchor that is not zero lies in one sector, so a crash leaves the older one in a slot or the newer
-/// one, or a slot that was never written.
+/// Reads the newest intact anchor. The nonzero part of an anchor lies in one sector, so a crash
+/// leaves a slot with the older anchor, with the newer one, or never written.
 async fn read_anchor<D: Disk>(
     io: &Io<D>,
     label: &Label,
@@ -353,14 +359,14 @@ async fn read_anchor<D: Disk>(
         own.whole_anchors[parity] = found[parity][0].filter(|anchor| found[parity][1] == Some(*anchor));
     }
     let newest = found.into_iter().flatten().flatten().max_by_key(|anchor| anchor.sequence);
-    // Formatting writes one slot, and the first opening the other.
+    // Formatting writes one slot, and the first opening writes the other.
     let is_missing = |anchor: Anchor| anchor.sequence > 2 && found.as_flattened().contains(&None);
     own.anchors |= newest.is_some_and(is_missing);
     Ok(newest)
 }
 
-/// Reads the newest intact records; none if all copies are damaged: the other disks have them too. Records that are not whole may be torn by a
-/// crash; headers never are.
+/// Reads the newest intact records; none if all copies are damaged, since the other disks have them
+/// too. A crash may tear records, but never headers.
 async fn read_records<D: Disk>(
     io: &Io<D>,
     label: &Label,
@@ -391,7 +397,7 @@ async fn read_records<D: Disk>(
         is_missing |= whole.contains(&None);
         found.whole_bytes[parity] = whole[0].filter(|_| whole[0] == whole[1]).map(|(_, len)| len);
     }
-    // Formatting writes one slot, and the first records that are set the other.
+    // Formatting writes one slot, and the first records that are set fill the other.
     found.damaged |= is_missing && found.sequence > 2 || io.unreadable().len() > unreadable_before;
     Ok(found)
 }
@@ -406,14 +412,15 @@ pub(crate) struct Tables {
     differ: TablesDiffer,
 }
 
-/// Where the copies of the tables differ: a crash, damage or a lost write. To be written again, before the other copy fails too.
+/// Pages in which the copies of the tables differ, after a crash, damage or a lost write. They are
+/// rewritten before the other copy fails too.
 #[derive(Default)]
 pub(crate) struct TablesDiffer {
     pub(crate) slab_pages: BTreeSet<usize>,
     pub(crate) promises: bool,
 }
 
-/// Both tables, leaf by leaf from whichever copy is intact and newer.
+/// Reads both tables, each leaf from the copy that is intact and newer.
 async fn read_tables<D: Disk>(io: &Io<D>, label: &Label, own: &mut OwnDamage) -> Result<Tables, OpenError> {
     let layout = &label.layout;
     let bytes = layout.table_pages() * PAGE_BYTES;
@@ -464,7 +471,7 @@ async fn read_tables<D: Disk>(io: &Io<D>, label: &Label, own: &mut OwnDamage) ->
     Ok(Tables { slabs, promises, promise_places, sequence: newest, differ })
 }
 
-/// The versions of the metadata pages, and how many leaves of them are damaged.
+/// Reads the versions of the metadata pages, and counts damaged leaves.
 async fn read_versions<D: Disk>(
     io: &Io<D>,
     label: &Label,
@@ -472,7 +479,7 @@ async fn read_versions<D: Disk>(
     own: &mut OwnDamage,
 ) -> Result<(PageVersions, u64), DiskError> {
     const READ_PAGES: usize = 256;
-    // A checkpoint may have written versions, and no anchor.
+    // A checkpoint may have written versions, but no anchor.
     let newest = PageVersion::of_anchor(anchor.sequence + 1);
     let layout = &label.layout;
     let (mut versions, mut damaged_leaves) = (PageVersions::new(layout), 0);
@@ -493,7 +500,7 @@ async fn read_versions<D: Disk>(
     Ok((versions, damaged_leaves))
 }
 
-/// Reads a metadata page; one that is not whole is read twice, since what went wrong may pass.
+/// Reads a metadata page; reads it twice if it is not whole, since the error may be transient.
 async fn read_page<D: Disk>(
     io: &Io<D>,
     offset: u64,
@@ -511,7 +518,7 @@ async fn read_page<D: Disk>(
     }
 }
 
-/// Reads the metadata pages that replayed records change, and changes them.
+/// Reads the metadata pages that replayed records change, and applies the changes.
 async fn merge_pages<D: Disk>(
     io: &Io<D>,
     label: &Label,

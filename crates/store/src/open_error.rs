@@ -1,16 +1,16 @@
-//! Why a disk cannot be opened, in words for its administrator.
+//! Reasons why a disk cannot be opened, in words for its administrator.
 
 use crate::label::Features;
 use disk::DiskError;
 use types::PoolId;
 
-/// Why a disk cannot be opened. Nothing on it was changed, except after `Disk`.
+/// Reason why a disk cannot be opened. Nothing on it was changed, except after `Disk`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// No label in either area, and nothing else that is recognised.
+    /// No label in either area, and no other data that is recognized.
     #[error("the disk is empty: it has no label")]
     Blank,
-    /// The disk holds something else, named by the text.
+    /// The disk holds other data, named by the text.
     #[error("the disk is not one of ours: it holds {0}")]
     Foreign(&'static str),
     /// The label has format version `found`, above the `supported` one.

@@ -1,5 +1,5 @@
-//! Blocks whose newest data lie in the journal, not yet in place. Keeps their bytes in RAM within a budget; beyond it
-//! they are read from the journal again.
+//! Blocks whose newest data are in the journal, not yet in place. Keeps their bytes in RAM within a
+//! budget; other blocks are read from the journal again.
 
 use crate::numbers::{NumberMap, block_key};
 use sys::Buf;
@@ -44,7 +44,7 @@ impl Overlay {
         self.entries.get(&key)
     }
 
-    /// Takes a block; its bytes only if the budget has space for them.
+    /// Adds a block; with its bytes only if the budget has space for them.
     pub(crate) fn insert(&mut self, key: u64, entry: OverlayEntry) {
         let bytes = entry.bytes.filter(|_| self.kept_bytes + BLOCK_BYTES <= self.budget_bytes).map(|bytes| {
             // A slice of a large receive buffer would keep all of it.
@@ -75,14 +75,14 @@ impl Overlay {
         gone.into_iter().for_each(|key| self.remove(key));
     }
 
-    /// Forgets a block that lies in place now, unless it was written again after batch `through`.
+    /// Forgets a block that is in place now, unless it was written again after batch `through`.
     pub(crate) fn applied(&mut self, key: u64, through: u64) {
         if self.entries.get(&key).is_some_and(|entry| entry.sequence <= through) {
             self.remove(key);
         }
     }
 
-    /// The blocks in order of their place.
+    /// Returns the blocks in order of their place.
     pub(crate) fn sorted_keys(&self) -> Vec<u64> {
         let mut keys: Vec<u64> = self.entries.keys().copied().collect();
         keys.sort_unstable();

@@ -1,42 +1,43 @@
-//! Bugs that a test re-introduces to show that the simulator finds them.
+//! Bugs that a test reintroduces to show that the simulator finds them.
 //!
-//! Without the feature `planted-bugs` there are none, and the compiler removes what asks for them. With it, one at a time is
-//! planted in the thread that asks.
+//! Without the feature `planted-bugs` there are none, and the compiler removes the checks for them.
+//! With it, a test plants one at a time in the calling thread.
 
-/// The fault that is planted.
+/// A bug that can be planted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
-    /// Replay accepts the last batch though its data is torn, and what was never acknowledged is damage.
+    /// Replay accepts the last batch although its data are torn, so that unacknowledged data count
+    /// as damage.
     AcceptTornBatch,
     /// Journal batches are written without waiting until they are durable.
     AckBeforeDurable,
-    /// A checkpoint's anchor does not wait until what it covers is durable in place.
+    /// A checkpoint's anchor does not wait until the data that it covers are durable in place.
     AnchorBeforeFlush,
     /// A fresh write goes in place while journaled blocks of the same place are being applied.
     ApplyOverFresh,
-    /// Opening anchors what replay found before it is durable.
+    /// Opening writes an anchor for replayed batches before they are durable.
     ClaimWithoutFlush,
-    /// Only the opening that finds a doubt at the end of the journal knows of it.
+    /// Only the opening that finds a doubt at the end of the journal remembers it.
     DoubtNotKept,
-    /// Fresh data counts as durable before it is.
+    /// Fresh data count as durable before they are.
     FreshBeforeFlush,
-    /// A block that the medium does not give counts as the whole disk failing.
+    /// A block that the medium fails to read counts as a failure of the whole disk.
     MediumFailsDisk,
     /// A block that fails once is corrupt.
     NoSecondRead,
-    /// A metadata page that is older than its version is taken for the newest.
+    /// A metadata page older than its version counts as the newest.
     NoPageVersions,
     /// A checkpoint that was given up leaves its number to the next but one opening.
     NumberTwice,
-    /// A scrub reads data and metadata alone.
+    /// A scrub skips the store's own structures.
     OwnNotScrubbed,
-    /// Metadata pages that cannot be read once are damaged.
+    /// Metadata pages that fail a single read count as damaged.
     PassingErrorMarksLost,
-    /// A slab that was given back can be allocated before a checkpoint has passed its record.
+    /// A freed slab can be allocated before a checkpoint has passed its record.
     ReuseSlabAtOnce,
-    /// A fresh write is answered when its data are durable, and its record may not be.
+    /// A fresh write is answered when its data are durable, although its record may not be.
     PlacedWithoutRecord,
-    /// Replay believes a record of fresh data without checking whether they are there.
+    /// Replay believes a record of fresh data without checking the data.
     PlacedUnverified,
     /// A promise is answered before it is durable.
     PromiseInMemory,
@@ -44,13 +45,13 @@ pub enum Planted {
     SealNotVerified,
     /// Blocks are returned without checking their checksums.
     ServeCorrupt,
-    /// Of two copies of a table the older one is believed.
+    /// The older one of two copies of a table counts.
     StaleTableCopy,
-    /// A record whose data an opening did not find is not taken back.
+    /// A record whose data an opening did not find is not withdrawn.
     VoidNotWithdrawn,
     /// Page versions become durable before the pages.
     VersionsBeforePages,
-    /// A batch that takes a record back says that the record's batch was durable.
+    /// A batch that withdraws a record says that the record's batch was durable.
     WithdrawalProves,
 }
 
@@ -98,7 +99,7 @@ thread_local! {
     static PLANTED: std::cell::Cell<Option<Planted>> = const { std::cell::Cell::new(None) };
 }
 
-/// Plants a bug in this thread, in place of the one that was.
+/// Plants a bug in this thread, in place of any other.
 #[cfg(feature = "planted-bugs")]
 pub fn plant(bug: Option<Planted>) {
     PLANTED.set(bug);

@@ -13,7 +13,7 @@ pub(crate) const HEADER_BLOCKS_MAX: u32 = 16;
 pub(crate) const DATA_BLOCKS_MAX: u32 = 256;
 const FLAG_WRAP: u32 = 1;
 
-/// One change, as the journal says it. Blocks are counted within the slab.
+/// One change as the journal records it. Blocks are counted within the slab.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
     /// The blocks' data follow the header, one block per checksum. Volume and chunk seed the checksums:
@@ -32,7 +32,8 @@ pub enum Record {
         /// CRC-64/NVME of each block; their number is that of the blocks.
         checksums: Vec<u64>,
     },
-    /// The blocks' data lie in place, durable before this record was written. Of an append slab: the blocks' words.
+    /// The blocks' data are in place, durable before this record was written. For an append slab:
+    /// the blocks' words.
     Fresh {
         /// Slab that the blocks lie in.
         slab: SlabIndex,
@@ -43,8 +44,9 @@ pub enum Record {
         /// CRC-64/NVME, or for an append slab the word, of each block.
         checksums: Vec<u64>,
     },
-    /// The blocks' data go in place beside this record: it counts if they are there, or if the batch is known to have been durable with all
-    /// that belongs to it. The blocks read as zeroes before.
+    /// The blocks' data are written in place concurrently with this record. The record counts if
+    /// the data are there, or if the batch is known to have been durable with all that belongs to
+    /// it. Before, the blocks read as zeroes.
     Placed {
         /// Slab that the blocks lie in.
         slab: SlabIndex,
@@ -52,10 +54,10 @@ pub enum Record {
         first: u32,
         /// Stamp of the write.
         stamp: Stamp,
-        /// CRC-64/NVME of each block, by which replay sees that the data are there.
+        /// CRC-64/NVME of each block, by which replay verifies the data in place.
         checksums: Vec<u64>,
     },
-    /// The blocks read as zeroes.
+    /// Makes the blocks read as zeroes.
     Discard {
         /// Slab that the blocks lie in.
         slab: SlabIndex,
@@ -66,7 +68,7 @@ pub enum Record {
         /// Stamp of the discard.
         stamp: Stamp,
     },
-    /// The blocks of an append slab read as what lies in place.
+    /// Makes the blocks of an append slab read as the bytes in place.
     Append {
         /// Slab that the blocks lie in.
         slab: SlabIndex,
@@ -77,7 +79,7 @@ pub enum Record {
         /// Stamp of the write.
         stamp: Stamp,
     },
-    /// The slab belongs to the chunk from here on, with all blocks unwritten.
+    /// Gives the slab to the chunk from here on, with all blocks unwritten.
     Allocate {
         /// Slab that is taken.
         slab: SlabIndex,
@@ -87,17 +89,17 @@ pub enum Record {
         chunk: ChunkIndex,
         /// Epoch under which the slab is allocated.
         epoch: Epoch,
-        /// The chunk is of class [`WriteClass::Append`](crate::api::WriteClass::Append).
+        /// Whether the chunk is of class [`WriteClass::Append`](crate::api::WriteClass::Append).
         append: bool,
-        /// Number of this allocation, given only once on a disk.
+        /// Number of this allocation, used only once on a disk.
         generation: u64,
     },
-    /// The slab belongs to no chunk any more.
+    /// Takes the slab from its chunk.
     Free {
         /// Slab that is given back.
         slab: SlabIndex,
     },
-    /// Epoch 0: what was promised is forgotten.
+    /// Promises an epoch; epoch 0 removes the promise.
     Promise {
         /// Volume that gets the promise.
         volume: VolumeId,
@@ -116,7 +118,7 @@ const PROMISE: u32 = 7;
 const PLACED: u32 = 8;
 
 impl Record {
-    /// Bytes of its encoding.
+    /// Returns the size of its encoding in bytes.
     pub(crate) fn len_bytes(&self) -> usize {
         match self {
             Self::Overwrite { checksums, .. } => 48 + 8 * checksums.len(),
@@ -128,7 +130,7 @@ impl Record {
         }
     }
 
-    /// Data blocks that follow the header.
+    /// Returns the number of data blocks that follow the header.
     pub(crate) fn data_blocks(&self) -> u32 {
         match self {
             Self::Overwrite { checksums, .. } => checksums.len() as u32,
@@ -136,7 +138,7 @@ impl Record {
         }
     }
 
-    /// The slab whose metadata it changes, first block, number of blocks, stamp.
+    /// Returns the slab whose metadata it changes, first block, number of blocks, stamp.
     pub(crate) fn blocks(&self) -> Option<(SlabIndex, u32, u32, Stamp)> {
         match self {
             Self::Overwrite { slab, first, stamp, checksums, .. }
@@ -151,7 +153,7 @@ impl Record {
         }
     }
 
-    /// The word of the block `at` blocks after the first.
+    /// Returns the word of the block `at` blocks after the first.
     pub(crate) fn word(&self, at: usize) -> u64 {
         match self {
             Self::Overwrite { checksums, .. }
@@ -258,17 +260,18 @@ fn words(reader: &mut Reader<'_>, count: u32) -> Option<Vec<u64>> {
 
 /// The word of a written block of an append slab.
 pub(crate) const APPEND_WRITTEN: u64 = 1;
-/// The word of a block of an append slab of which no copy proved itself: it reads as corrupt until it is written again.
+/// The word of a block of an append slab whose copies all fail to prove themselves: it reads as
+/// corrupt until it is written again.
 pub(crate) const APPEND_LOST: u64 = 2;
 
 /// The fields of a batch's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchHeader {
-    /// One more than that of the batch before.
+    /// One more than the preceding batch's.
     pub sequence: u64,
     /// Number of the opening of the disk under which the batch was written.
     pub incarnation: u64,
-    /// The CRC of the batch before: the chain.
+    /// CRC of the preceding batch, which makes the chain.
     pub previous: u64,
     /// All batches up to this one were durable when this one was written.
     pub durable_through: u64,
@@ -278,13 +281,14 @@ pub struct BatchHeader {
     pub data_blocks: u32,
     /// Number of records behind the header.
     pub record_count: u32,
-    /// The next batch lies at the start of the journal.
+    /// Whether the next batch lies at the start of the journal.
     pub wrap: bool,
     /// This batch's own CRC.
     pub crc: u64,
 }
 
-/// Header and records as they lie on disk; `crc` of the header given is ignored and the real one returned.
+/// Encodes header and records as they lie on disk. Ignores the header's `crc`, and returns the real
+/// one.
 pub(crate) fn encode_batch(disk: DiskId, header: &BatchHeader, records: &[&Record], out: &mut [u8]) -> u64 {
     let mut bytes = Vec::with_capacity(out.len());
     bytes.extend_from_slice(&MAGIC);
@@ -307,8 +311,8 @@ pub(crate) fn encode_batch(disk: DiskId, header: &BatchHeader, records: &[&Recor
 /// The chain's CRC before the first batch of a disk.
 pub(crate) const NO_BATCH_BEFORE: u64 = 0;
 
-/// Place in the chain that a block names if it is the first of a batch. The rest of the block may be
-/// damaged: a header may have rotted in any of its fields.
+/// Position in the chain that a block names if it is the first of a batch. The rest of the block
+/// may be damaged: a header may have rotted in any of its fields.
 pub(crate) struct BatchLink {
     pub(crate) sequence: u64,
     pub(crate) incarnation: u64,
@@ -322,7 +326,8 @@ impl BatchLink {
     }
 }
 
-/// Reads the header's fields from its first block, before its CRC can be checked; `None` if this is no batch.
+/// Reads the header's fields from its first block, before its CRC can be checked; `None` if the
+/// block is no header.
 pub fn parse_batch_header(block: &[u8]) -> Option<BatchHeader> {
     if block.len() < PAGE_BYTES || !block.starts_with(&MAGIC) {
         return None;

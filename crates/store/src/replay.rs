@@ -1,5 +1,5 @@
-//! Replay: reads the journal from the anchor on and gathers the changes of its batches. Distinguishes a
-//! torn end, which is normal after a crash, from damage to acknowledged batches.
+//! Replay: reads the journal from the anchor on and collects the changes of its batches.
+//! Distinguishes a torn end, which is normal after a crash, from damage to acknowledged batches.
 
 use crate::anchor::Anchor;
 use crate::io::Io;
@@ -28,19 +28,20 @@ const HELD_BATCHES_MAX: usize = 8;
 /// Blocks in place that are read at once.
 const PLACED_BLOCKS: usize = 256;
 
-/// The doubt that the end of the journal leaves: a batch that begins there and is not whole was torn by the crash and never
-/// acknowledged, or was acknowledged and has rotted since.
+/// The doubt about the journal's end: a batch that begins there and is not whole was torn by the
+/// crash and never acknowledged, or was acknowledged and has rotted since.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Doubt {
-    /// The batch does not say what it changes, or more follows behind it: it may have been anything.
+    /// Whether the batch's changes are unknown, or more batches follow: then it may have changed
+    /// anything.
     pub(crate) anything: bool,
-    /// Slabs whose blocks it would have changed.
+    /// Slabs whose blocks the batch would have changed.
     pub(crate) slabs: BTreeSet<SlabIndex>,
-    /// Slabs of which it would have written blocks that read as never written now.
+    /// Slabs of which the batch would have written blocks that read as never written now.
     pub(crate) unwritten: BTreeSet<SlabIndex>,
 }
 
-/// Everything that replay gathered.
+/// Result of the replay.
 #[derive(Default)]
 pub(crate) struct Replayed {
     pub(crate) live: VecDeque<LiveBatch>,
@@ -56,11 +57,11 @@ pub(crate) struct Replayed {
     pub(crate) freed: HashMap<SlabIndex, u64>,
     pub(crate) changed_promises: bool,
     pub(crate) next_generation: u64,
-    /// Blocks of the journal that held data and are damaged, though they were durable once.
+    /// Blocks of the journal that held durable data and are damaged now.
     pub(crate) damaged_blocks: BTreeSet<u32>,
     pub(crate) doubt: Doubt,
-    /// Blocks that records say were written in place and that do not hold it, and the batch of the first. These records count for nothing, and are to be withdrawn before anything says
-    /// that their batches were durable.
+    /// Records whose data are not in place although the record says so, and the batch of the first.
+    /// They are void, and must be withdrawn before any batch says that theirs were durable.
     pub(crate) void: Vec<Record>,
     pub(crate) void_from: Option<u64>,
     kept_bytes: usize,
@@ -74,7 +75,7 @@ struct JournalReader<'a, D> {
 }
 
 impl<D: Disk> JournalReader<'_, D> {
-    /// `count` blocks from `block` on; shorter at the end of the journal.
+    /// Reads `count` blocks from `block` on; fewer at the end of the journal.
     async fn blocks(&mut self, block: u32, count: u32) -> Result<Buf, DiskError> {
         let count = count.min(self.layout.journal_blocks() - block);
         let have = (self.window.len() / PAGE_BYTES) as u32;
@@ -88,7 +89,7 @@ impl<D: Disk> JournalReader<'_, D> {
         Ok(self.window.slice(start..start + count as usize * PAGE_BYTES))
     }
 
-    /// Whether the medium did not give the block.
+    /// Whether the medium failed to read the block.
     fn is_unreadable(&self, block: u32) -> bool {
         self.io.is_unreadable(self.layout.journal_offset(block))
     }
@@ -109,19 +110,21 @@ impl Found {
     }
 }
 
-/// Tables that replay changes on its way.
+/// Tables that replay changes.
 struct Tables<'a> {
     slabs: &'a mut [Option<SlabEntry>],
     promises: &'a mut HashMap<VolumeId, Epoch>,
 }
 
-/// Batches that name data in place, and those behind them, until a later one says that they were durable: then the data were there, and may have been
-/// overwritten since. Of a batch of which nothing says so no later batch has changed the blocks, since one that does says it.
+/// Batches that name data in place, and those behind them, until a later one says that they were
+/// durable: then the data were there, and may have been overwritten since. If no later batch says
+/// so, none has changed the blocks either, since a batch that does says it.
 #[derive(Default)]
 struct HeldBatches(VecDeque<(Found, u32)>);
 
 impl HeldBatches {
-    /// Takes a batch whose data begin at `data_block`, and takes over those that are known to have been durable.
+    /// Adds a batch whose data begin at `data_block`, and applies those that are known to have been
+    /// durable.
     async fn push<D: Disk>(
         &mut self,
         found: Found,
@@ -191,7 +194,8 @@ pub(crate) async fn replay<D: Disk>(
             return Err(OpenError::JournalDamaged { sequence });
         }
         let next_block = (block + blocks) % layout.journal_blocks();
-        // A batch whose data is not all there: torn and never acknowledged, or acknowledged and rotten since.
+        // A batch with incomplete data: torn and never acknowledged, or acknowledged and rotten
+        // since.
         let proven = found.damaged.is_empty()
             || Planted::AcceptTornBatch.is_planted()
             || sequence <= anchor.durable_through
@@ -239,8 +243,8 @@ async fn next_batch<D: Disk>(
     Ok(Some(Found { header, records, data, damaged }))
 }
 
-/// Whether the process that had the disk last wrote a later batch than `sequence`: an intact header within the reach of what can
-/// be in flight.
+/// Whether the last process that had the disk wrote a later batch than `sequence`: an intact header
+/// within the range of batches in flight.
 async fn goes_on<D: Disk>(
     reader: &mut JournalReader<'_, D>,
     label: &Label,
@@ -252,8 +256,8 @@ async fn goes_on<D: Disk>(
         .await
 }
 
-/// Whether a later batch proves that batch `sequence` was durable once: an intact header within the reach of what can be in
-/// flight, of a later sequence, that says so.
+/// Whether a later batch proves that batch `sequence` was durable once: an intact header of a later
+/// sequence, within the range of batches in flight, that says so.
 async fn acknowledged<D: Disk>(
     reader: &mut JournalReader<'_, D>,
     label: &Label,
@@ -264,7 +268,7 @@ async fn acknowledged<D: Disk>(
         .await
 }
 
-/// Whether an intact header that is `wanted` lies within the reach of what can be in flight.
+/// Whether an intact header that is `wanted` lies within the range of batches in flight.
 async fn any_batch<D: Disk>(
     reader: &mut JournalReader<'_, D>,
     label: &Label,
@@ -288,7 +292,7 @@ async fn any_batch<D: Disk>(
     Ok(false)
 }
 
-/// Whether the data that a record names lie in place: no block that the medium gives has other bytes.
+/// Whether the data that a record names are in place: no readable block has other bytes.
 async fn is_in_place<D: Disk>(
     io: &Io<D>,
     layout: &Layout,
@@ -315,7 +319,7 @@ async fn is_in_place<D: Disk>(
 }
 
 impl Replayed {
-    /// Takes a batch; `proven`: all that belongs to it was durable once.
+    /// Applies a batch; `proven`: all that belongs to it was durable once.
     async fn take<D: Disk>(
         &mut self,
         io: &Io<D>,
@@ -390,7 +394,7 @@ impl Replayed {
         Ok(())
     }
 
-    /// Whether a record of data in place finds them there.
+    /// Whether a record's data are in place.
     async fn is_placed<D: Disk>(
         &self,
         io: &Io<D>,
@@ -465,8 +469,8 @@ impl Replayed {
     }
 }
 
-/// Of several changes of a word keeps the last, of a region's epoch (from place `epochs` in the page on) the highest: replay takes
-/// memory by pages, not by records.
+/// Keeps the last of several changes of a word; of a region's epoch (from place `epochs` in the
+/// page on), the highest. So replay needs memory by pages, not by records.
 fn keep_last(changes: &mut Vec<(u16, u64)>, epochs: u32) {
     let mut newest = [None; PAGE_WORDS];
     for (at, word) in changes.drain(..) {
@@ -487,7 +491,7 @@ pub(crate) struct DamagedBlock {
     pub(crate) lba: Lba,
 }
 
-/// The data blocks of a batch that do not match the checksums in its records.
+/// Returns the data blocks of a batch that do not match the checksums in its records.
 pub(crate) fn damaged_data<'a>(
     layout: &'a Layout,
     records: &'a [Record],

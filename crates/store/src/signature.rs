@@ -1,4 +1,4 @@
-//! Recognises other programs' data on a disk that is not ours, by its first megabyte.
+//! Recognizes other programs' data on a foreign disk by its first megabyte.
 
 /// Offset, bytes, name.
 const SIGNATURES: [(usize, &[u8], &str); 13] = [
@@ -17,7 +17,7 @@ const SIGNATURES: [(usize, &[u8], &str); 13] = [
     (510, b"\x55\xAA", "a partition table or boot sector"),
 ];
 
-/// Names what a disk holds by its first bytes; `None` if all is zero.
+/// Names the content of a disk by its first bytes; `None` if all are zero.
 pub(crate) fn recognise(area: &[u8]) -> Option<&'static str> {
     let known = SIGNATURES
         .iter()

@@ -1,11 +1,11 @@
-//! Places for what is in flight, named by tokens that are never valid twice.
+//! Slots for operations in flight, named by tokens that are never valid twice.
 
 const INDEX_BITS: u32 = 20;
 const GENERATION_BITS: u32 = 32;
 const GENERATION_MASK: u64 = (1 << GENERATION_BITS) - 1;
 
-/// An index, the generation of its use, and the instance of the store: a late answer to a store that was given up does not
-/// pass for an answer to its successor on the same disk.
+/// An index, the generation of its use, and the instance of the store: a late answer to an
+/// abandoned store cannot pass for an answer to its successor on the same disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct SlotId(u64);
 
@@ -36,7 +36,7 @@ pub(crate) struct Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// `incarnation` of the store; never the instance zero, which [`crate::io`] uses.
+    /// Makes slots for a store of this `incarnation`; never zero, which [`crate::io`] uses.
     pub(crate) fn new(incarnation: u64) -> Self {
         Self { instance: incarnation % 0xFFF + 1, places: Vec::new(), free: Vec::new() }
     }
@@ -46,7 +46,7 @@ impl<T> Slots<T> {
         SlotId(instance | u64::from(generation) << INDEX_BITS | index as u64)
     }
 
-    /// Whether the place at the id's index is in this use.
+    /// Whether the id's slot is still in the same use.
     fn is_current(&self, id: SlotId) -> bool {
         id.instance() == self.instance
             && self

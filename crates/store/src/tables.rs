@@ -22,16 +22,18 @@ pub struct SlabEntry {
     pub volume: VolumeId,
     /// Chunk of the volume that the slab holds.
     pub chunk: ChunkIndex,
-    /// The epoch under which it was allocated.
+    /// Epoch under which the slab was allocated.
     pub epoch: Epoch,
-    /// Different for every allocation on this disk.
+    /// Number that differs for every allocation on this disk.
     pub generation: u64,
-    /// Holds self-proving data without checksums.
+    /// Whether the slab holds self-proving data without checksums.
     pub append: bool,
-    /// Regions of the slab that were changed last under this epoch or an earlier one may lack acknowledged writes, since the
-    /// journal's end was not whole when the disk was opened; 0: none does. Stands here until the copies were compared.
+    /// Regions of the slab last changed under this epoch or an earlier one may lack acknowledged
+    /// writes, since the journal's end was not whole when the disk was opened; 0: no region does.
+    /// Stays set until the copies were compared.
     pub doubtful_through: Epoch,
-    /// Writes that doubtful regions lack read as never written: nothing older is served in their place.
+    /// Whether writes that doubtful regions lack read as never written, so that no older data are
+    /// served in their place.
     pub doubts_unwritten: bool,
 }
 
@@ -40,7 +42,7 @@ pub type SlabLeaf = (u64, [Option<SlabEntry>; SLAB_ENTRIES_PER_LEAF]);
 /// A leaf of the promise table as read: its sequence and entries.
 pub type PromiseLeaf = (u64, [Option<(VolumeId, Epoch)>; PROMISE_ENTRIES_PER_LEAF]);
 
-/// The leaf's identity: another disk's or a displaced leaf does not pass for this one.
+/// Returns the leaf's identity: another disk's or a displaced leaf does not pass for this one.
 fn identity(disk: DiskId, kind: u8, leaf: u32) -> [u8; 21] {
     let mut identity = [0; 21];
     identity[..16].copy_from_slice(&disk.to_bytes());
@@ -61,7 +63,7 @@ fn unseal(disk: DiskId, kind: u8, leaf: u32, bytes: &[u8]) -> Option<(u64, Reade
     (intact && u64_at(bytes, 8) < COUNT_MAX).then(|| (u64_at(bytes, 8), Reader::new(&bytes[HEADER_BYTES..])))
 }
 
-/// Page `page` of the slab table; `sequence` tells which of two copies is newer.
+/// Encodes page `page` of the slab table; `sequence` tells which of two copies is newer.
 pub(crate) fn encode_slab_page(
     disk: DiskId,
     page: usize,
@@ -89,19 +91,20 @@ pub(crate) fn encode_slab_page(
     out
 }
 
-/// Where each volume's promise stands in the table: always in the same place, so that no two leaves have to change together. A crash
-/// keeps or loses leaves one by one, and one that moved from leaf to leaf could be in neither.
+/// Place of each volume's promise in the table. It never changes, so that no two leaves must change
+/// together: a crash keeps or loses leaves one by one, and a promise that moved between leaves
+/// could be lost from both.
 #[derive(Debug, Default)]
 pub(crate) struct PromisePlaces(Vec<Option<VolumeId>>);
 
 impl PromisePlaces {
-    /// Notes where a volume was found when the table was read, from its beginning on.
+    /// Notes the place of a volume as the table is read, from its beginning on.
     pub(crate) fn found(&mut self, volume: Option<VolumeId>) {
         let known = volume.is_some_and(|volume| self.0.contains(&Some(volume)));
         self.0.push(volume.filter(|_| !known));
     }
 
-    /// The promises by their places; new ones take the first that are free.
+    /// Returns the promises by their places; new ones take the first free places.
     pub(crate) fn arrange(&mut self, promises: &[(VolumeId, Epoch)]) -> Vec<Option<(VolumeId, Epoch)>> {
         let mut left: BTreeMap<VolumeId, Epoch> = promises.iter().copied().collect();
         let mut placed: Vec<Option<(VolumeId, Epoch)>> =
@@ -121,7 +124,7 @@ impl PromisePlaces {
     }
 }
 
-/// Page `page` of the promise table.
+/// Encodes page `page` of the promise table.
 pub(crate) fn encode_promise_page(
     disk: DiskId,
     page: usize,
@@ -180,13 +183,14 @@ pub fn parse_promise_leaf(disk: DiskId, leaf: u32, bytes: &[u8]) -> Option<Promi
     Some((sequence, entries))
 }
 
-/// Which page of the slab table holds a slab.
+/// Returns the page of the slab table that holds a slab.
 pub(crate) fn slab_page(slab: SlabIndex) -> usize {
     slab.0 as usize / SLAB_ENTRIES_PER_PAGE
 }
 
-/// The pages, counted from the first of `bytes`, with a leaf that is damaged; `first` is the number of that page in its copy of both tables. A
-/// leaf is one sector, which no crash tears.
+/// Returns the pages, counted from the first of `bytes`, that have a damaged leaf. `first` is the
+/// number of that first page in its copy of both tables. A leaf is one sector, which no crash
+/// tears.
 pub(crate) fn damaged_table_pages(
     disk: DiskId,
     layout: &Layout,

@@ -1,5 +1,5 @@
-//! Which checkpoint wrote each metadata page last (docs/ON_DISK.md, "Page versions"). The pages carry the same number: one that is older
-//! than the number here was written, and the disk lost the write.
+//! The last checkpoint that wrote each metadata page (docs/ON_DISK.md, "Page versions"). The pages
+//! carry the same number: if a page's is lower than here, the disk lost the last write.
 
 use crate::bytes::{put_u64, sealed_crc, u64_at};
 use crate::layout::{LEAF_BYTES, LEAVES_PER_PAGE, Layout, PAGE_BYTES, VERSIONS_PER_LEAF, VERSIONS_PER_PAGE};
@@ -24,7 +24,7 @@ impl PageVersion {
 pub(crate) struct PageVersions {
     versions: Vec<PageVersion>,
     pages_per_slab: u32,
-    /// Pages of the table to be written.
+    /// Pages of the table that must be written.
     changed: BTreeSet<usize>,
 }
 
@@ -64,7 +64,7 @@ impl PageVersions {
         !self.changed.is_empty()
     }
 
-    /// Whether page `page` of the table as it was read is not what was written last.
+    /// Whether page `page` of the table, as read, differs from the last write.
     pub(crate) fn is_other(&self, disk: DiskId, page: usize, bytes: &[u8]) -> bool {
         !self.changed.contains(&page) && *bytes != *self.encode_page(disk, page)
     }
@@ -73,7 +73,7 @@ impl PageVersions {
         self.versions.capacity() * size_of::<PageVersion>()
     }
 
-    /// Page `page` of the table as it lies on disk.
+    /// Encodes page `page` of the table as it lies on disk.
     pub(crate) fn encode_page(&self, disk: DiskId, page: usize) -> Vec<u8> {
         let mut out = vec![0; PAGE_BYTES];
         for (at, leaf) in out.chunks_exact_mut(LEAF_BYTES).enumerate() {
@@ -88,8 +88,8 @@ impl PageVersions {
         out
     }
 
-    /// Takes over the leaves from `first` on. Answers how many are damaged, or have versions that cannot
-    /// exist yet: their pages count as written by no checkpoint.
+    /// Takes over the leaves from `first` on. Returns how many are damaged, or have versions that
+    /// cannot exist yet: their pages count as written by no checkpoint.
     pub(crate) fn read_leaves(
         &mut self,
         disk: DiskId,

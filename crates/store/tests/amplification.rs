@@ -8,7 +8,7 @@ use store::api::WriteClass;
 use store::{FormatParameters, Store, WrittenBytes, format};
 use types::BLOCK_BYTES;
 
-/// A disk of 1 GiB as it is formatted by default: slabs of 64 MiB, a journal of 16 MiB.
+/// Makes a disk of 1 GiB with default formatting: slabs of 64 MiB, a journal of 16 MiB.
 fn rig() -> Rig<MemoryDisk> {
     let disk = format(MemoryDisk::new(1 << 30), FormatParameters::new(DISK, POOL)).unwrap();
     let mut rig = Rig::new(Store::open(disk).unwrap());
@@ -16,7 +16,8 @@ fn rig() -> Rig<MemoryDisk> {
     rig
 }
 
-/// Writes 32 at a time, and everything in place at the end; bytes written per acknowledged byte.
+/// Writes 32 at a time, and puts everything in place at the end. Returns bytes written per
+/// acknowledged byte.
 fn amplification(
     rig: &mut Rig<MemoryDisk>,
     class: WriteClass,

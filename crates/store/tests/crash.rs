@@ -1,5 +1,5 @@
-//! Power cuts at every point of many runs: what was acknowledged is there, what was not is there whole or not at all, and
-//! nothing reads as corrupt.
+//! Power cuts at every point of many runs: acknowledged writes are present, others are present
+//! whole or not at all, and nothing reads as corrupt.
 
 mod common;
 
@@ -13,7 +13,7 @@ use store::api::{StoreReply, StoreRequest, WriteClass};
 use store::{Store, format};
 use types::{BLOCK_BYTES, Epoch, Lba};
 
-/// A run against a disk that may be cut off at any point.
+/// A run on a disk whose power may fail at any point.
 struct Run {
     disk: CrashDisk,
     rig: Rig<CrashDisk>,
@@ -43,13 +43,13 @@ impl Run {
         token
     }
 
-    /// Reads beside changes in flight.
+    /// Reads while changes are in flight.
     fn read(&mut self, lba: u64, blocks: u64) {
         let request = StoreRequest::Read { volume: VOLUME, lba: Lba(lba), blocks: blocks as u32 };
         self.reads.insert(self.rig.submit(request), (lba, blocks));
     }
 
-    /// One poll; answers go to the oracle.
+    /// Polls once; answers go to the oracle.
     fn poll(&mut self) {
         self.rig.poll();
         for (token, answer) in self.rig.answers.drain() {
@@ -117,7 +117,7 @@ fn every_point_of_a_scripted_run_survives_a_power_cut() {
         vec![Change::Free { chunk: CHANGING_CHUNK }, write(WriteClass::Overwrite, 257, 16, 12)],
         vec![Change::Allocate { chunk: CHANGING_CHUNK }],
         vec![write(WriteClass::Overwrite, 770, 4, 13)],
-        // Alone: over blocks that hold something, and over others.
+        // Alone: over blocks that hold data, and over others.
         vec![write(WriteClass::Fresh, 30, 12, 14)],
         vec![write(WriteClass::Fresh, 300, 12, 15)],
     ];
@@ -137,8 +137,8 @@ fn every_point_of_a_scripted_run_survives_a_power_cut() {
     }
 }
 
-/// Two batches in flight, the first lost and the second kept. The first is asked for again, the same to the byte: the second
-/// must not follow it, for its absence was seen.
+/// Two batches in flight, the first lost and the second kept. The first is then requested again,
+/// byte for byte: the second must not follow it, since a read has shown its absence.
 #[test]
 fn a_batch_that_a_crash_cut_off_does_not_come_back() {
     let mut run = Run::new(7, false);
@@ -160,7 +160,7 @@ fn a_batch_that_a_crash_cut_off_does_not_come_back() {
     assert_eq!((later.blocks[0], later.blocks[9]), (version_at(1, 0), 0));
 }
 
-/// A run by chance, cut at every poll in a few ways.
+/// A random run, cut at every poll in a few ways.
 fn run_by_chance(seed: u64, steps: u64, limits: Limits, by_chance: u64) {
     let mut dice = Dice(seed);
     let mut run = Run::new(seed, true);
@@ -172,7 +172,7 @@ fn run_by_chance(seed: u64, steps: u64, limits: Limits, by_chance: u64) {
             let version = step << 4 | dice.below(16);
             let change = dice.change(version, run.oracle.acknowledged_state(), busy);
             if matches!(change, Change::Allocate { .. } | Change::Free { .. }) {
-                // Nothing else may be in flight to the chunk that comes or goes.
+                // The chunk that is allocated and freed must have no other request in flight.
                 run.submit(change);
                 while run.oracle.outstanding() > 0 {
                     run.check(limits, by_chance, step);

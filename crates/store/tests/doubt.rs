@@ -1,4 +1,4 @@
-//! The doubt that the end of the journal leaves, and blocks that are lost.
+//! The doubt about the end of the journal, and lost blocks.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn layout() -> Layout {
     Layout::compute(16 << 20, 1 << 20, 256 << 10).unwrap()
 }
 
-/// Two chunks, a block of each written, and that of the first overwritten last.
+/// Makes two chunks, with a block of each written, and that of the first overwritten last.
 fn written() -> (Rig<CrashDisk>, CrashDisk) {
     let disk = format(crash_disk(16 << 20), small()).unwrap();
     let mut rig = Rig::open(disk.clone());
@@ -34,7 +34,7 @@ fn written() -> (Rig<CrashDisk>, CrashDisk) {
     (rig, disk)
 }
 
-/// Where the data of the last batch lies.
+/// Returns the place of the last batch's data.
 fn last_data(disk: &CrashDisk) -> u64 {
     let found =
         (0..64).map(|at| layout().journal + at * 4096).find(|at| disk.peek(*at, 4096) == pattern(2, 1));
@@ -162,7 +162,7 @@ fn lost_blocks_of_an_append_chunk_read_as_corrupt_alone_until_they_are_written_a
         rig.checkpoint();
     }
     rig.write(WriteClass::Append, 23, &pattern(4, 1)).unwrap();
-    // Later writes beside them reveal nothing.
+    // Later writes beside the lost blocks do not reveal them.
     rig.discard(100, 10).unwrap();
     rig.write(WriteClass::Append, 100, &pattern(5, 1)).unwrap();
     rig.run(common::write_request_at(Epoch(9), WriteClass::Append, 21, &pattern(6, 1))).unwrap();

@@ -15,12 +15,12 @@ fn layout() -> Layout {
     Layout::compute(16 << 20, 1 << 20, 256 << 10).unwrap()
 }
 
-/// Where a block of the first slab lies.
+/// Returns the place of a block of the first slab.
 fn place_of(block: u64) -> u64 {
     layout().slabs + block * BLOCK_BYTES as u64
 }
 
-/// A store with one chunk, whole and in place, and its disk.
+/// Makes a store with one chunk, whole and in place, and its disk.
 fn filled() -> (Rig<CrashDisk>, CrashDisk) {
     let mut rig = new_rig();
     rig.allocate(0, false);
@@ -56,7 +56,7 @@ fn rotten_blocks_are_named_never_returned_and_healed_by_an_overwrite() {
     assert_eq!(rig.read(0, 256), Err(corrupt(&[7, 9])));
     assert_eq!(rig.read(8, 1), Ok(pattern(1, 256)[8 * BLOCK_BYTES..9 * BLOCK_BYTES].to_vec()));
     assert_eq!(scrub(&mut rig), [7, 9]);
-    // Found by the read and again by the scrub, and still two blocks.
+    // Found by the read and again by the scrub, and still counted as two blocks.
     assert_eq!(rig.store.health().corrupt_blocks, 2);
     for block in [7, 9] {
         let bytes = &pattern(1, 256)[block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES];
@@ -186,7 +186,7 @@ fn labels_anchors_and_tables_survive_the_loss_of_a_copy() {
     disk.rot(layout.tables[1], 4096);
     assert!(parse_label(&disk.peek(0, 4096)).is_ok());
     drop(rig);
-    // On a copy: a store that is at work writes again what its opening found damaged.
+    // On a copy: a running store rewrites the damage that its opening found.
     assert_eq!(Rig::open(disk.fork()).read(0, 256), Ok(pattern(1, 256)));
     disk.rot(layout.tables[0], 4096);
     assert_eq!(Store::open(disk.clone()).err(), Some(OpenError::Damaged { what: "the slab table" }));
@@ -253,7 +253,8 @@ fn a_grown_disk_opens_at_its_old_size() {
     assert_eq!(Rig::open(grown).read(0, 256), Ok(pattern(1, 256)));
 }
 
-/// Every kind of write that fails poisons the store; reads continue; what was acknowledged is there after verification.
+/// Every kind of write that fails poisons the store. Reads continue, and acknowledged data are
+/// present after verification.
 #[test]
 fn a_failed_write_or_flush_poisons_until_the_disk_is_verified() {
     let targets = [FaultTarget::Write, FaultTarget::Flush];
@@ -306,7 +307,7 @@ fn a_hanging_disk_answers_what_it_can_and_the_rest_when_its_time_is_up() {
     assert!(matches!(rig.wait(read), Err(StoreError::Disk(DiskError::TimedOut))));
 }
 
-/// The disk answers operations of the store that was given up when their time is up or they are done after all.
+/// The disk answers operations of the abandoned store when they time out or are done after all.
 #[test]
 fn late_answers_to_a_poisoned_store_do_not_count_for_its_successor() {
     let (mut rig, disk) = filled();
@@ -361,7 +362,7 @@ fn an_error_of_the_medium_that_passes_costs_nothing() {
         let sector = FaultTarget::Range { offset, len_bytes: 512 };
         disk.inject(Fault::nth(sector, 0, FaultAction::Fail(DiskError::Medium(5))));
     };
-    // A page of metadata that is read when the store opens or first asked, and a block.
+    // A metadata page that is read at opening or at the first request, and a block.
     let mut rig = rig.reopen();
     once(layout().metadata);
     once(place_of(30));
@@ -432,7 +433,7 @@ fn no_room_to_apply_the_journal_refuses_writes_loses_nothing_and_passes() {
     check(&mut rig.reopen());
 }
 
-/// Neither the chunk nor the slab that it was going to get is forgotten.
+/// Neither the chunk nor the slab reserved for it is forgotten.
 #[test]
 fn an_allocation_that_a_full_journal_refuses_can_be_asked_for_again() {
     let (mut rig, disk) = filled();
@@ -475,7 +476,7 @@ fn free_and_allocate(rig: &mut Rig<CrashDisk>) -> u64 {
     allocate
 }
 
-/// A slab is not given away while the device may still drop what is written to it.
+/// A slab is not reused while the device may still drop data written to it.
 #[test]
 fn a_freed_slab_waits_for_its_space_to_be_given_back() {
     let (mut rig, disk) = filled();
@@ -490,7 +491,7 @@ fn a_freed_slab_waits_for_its_space_to_be_given_back() {
     assert_eq!(rig.reopen().read(first, 256), Ok(pattern(2, 256)));
 }
 
-/// Nor while metadata of its former owner is on its way to the disk.
+/// Nor while metadata of its former owner is being written.
 #[test]
 fn a_freed_slab_waits_for_the_checkpoint_that_may_still_write_to_it() {
     let (mut rig, disk) = filled();
@@ -574,7 +575,8 @@ fn an_inspection_tells_what_a_disk_is_and_changes_nothing() {
     assert!(Store::open_with(disk, options).is_ok());
 }
 
-/// Overwrites block 5, lets a checkpoint write the store's structures while the next write to `target` is lost, and forgets what is in RAM.
+/// Overwrites block 5, lets a checkpoint write the store's structures while the next write to
+/// `target` is lost, and drops the state in RAM.
 fn checkpoint_that_loses(offset: u64, len_bytes: u64) -> (Rig<CrashDisk>, CrashDisk) {
     let (mut rig, disk) = filled();
     rig.write(WriteClass::Overwrite, 5, &pattern(2, 1)).unwrap();
@@ -608,7 +610,8 @@ fn a_metadata_page_whose_write_was_lost_is_damaged_and_never_served() {
     assert_eq!(rig.store.health().lost_writes, 0);
 }
 
-/// The first write of a region is what an old page shows as never written: zeroes, on a disk that says it is healthy.
+/// An old page shows the first write of a region as never written: zeroes, on a disk that reports
+/// no error.
 #[test]
 fn blocks_whose_only_record_was_lost_with_a_page_do_not_read_as_zeroes() {
     let mut rig = new_rig();
@@ -687,7 +690,8 @@ fn damaged_page_versions_cost_nothing_and_are_written_again() {
     assert!(matches!(rig.read(5, 1), Err(StoreError::Corrupt { .. })), "the table holds again");
 }
 
-/// Process crash, then power cut: a batch that the first opening found in a cache is not gone after the second.
+/// Process crash, then power cut: a batch that the first opening found in a cache is still present
+/// after the second.
 #[test]
 fn what_an_opening_found_in_the_journal_survives_a_power_cut() {
     let mut kept = 0;
@@ -711,7 +715,7 @@ fn what_an_opening_found_in_the_journal_survives_a_power_cut() {
     assert!((1..16).contains(&kept));
 }
 
-/// A session with the disk begins with a promise, and nothing else may be asked of the disk meanwhile.
+/// A session with the disk begins with a promise, and there may be no other request to the disk.
 #[test]
 fn each_promise_that_a_full_journal_has_no_room_for_is_answered() {
     let (mut rig, disk) = filled();
@@ -723,7 +727,7 @@ fn each_promise_that_a_full_journal_has_no_room_for_is_answered() {
     while rig.run(promise()).is_ok() {}
     for _ in 0..3 {
         let token = rig.submit(promise());
-        // A store without operations on its disk is not polled before something else is asked of it.
+        // A store without operations on its disk is not polled before its next request.
         rig.poll();
         assert_eq!(rig.answers.remove(&token).and_then(Result::err), Some(StoreError::NoSpace));
     }
@@ -733,8 +737,8 @@ fn each_promise_that_a_full_journal_has_no_room_for_is_answered() {
     assert!(rig.run(promise()).is_ok());
 }
 
-/// The record of data that found no room is taken back by another record, which the journal must have a block for: until then nobody
-/// writes there.
+/// Another record withdraws the record of data that found no space, and the journal must have a
+/// block for it: until then no task writes there.
 #[test]
 fn each_write_to_blocks_without_room_is_answered_while_the_journal_fills_up() {
     let place =
@@ -748,7 +752,7 @@ fn each_write_to_blocks_without_room_is_answered_while_the_journal_fills_up() {
         for _ in 0..100 {
             disk.inject(Fault::nth(place(100, 16), 0, FaultAction::Hang));
             let token = rig.submit(write_request(WriteClass::Fresh, 100, &pattern(3, 16)));
-            // The record is durable before the data, if there is room for it.
+            // The record is durable before the data, if there is space for it.
             (0..20).for_each(|_| rig.poll());
             disk.limit_allocation(Some(disk.allocated_bytes() + (16 << 10)));
             disk.release_hanging();
@@ -775,7 +779,7 @@ fn a_checkpoint_that_found_no_room_is_made_by_itself_when_there_is_room() {
     rig.run_until_idle();
     let held = rig.store.health();
     assert!(held.no_space > 0 && held.overlay_blocks == 1);
-    // The checkpoint is tried again in vain, and comes to rest.
+    // The checkpoint is retried in vain, and then stops.
     rig.store.retry();
     rig.run_until_idle();
     assert_eq!(rig.store.health().overlay_blocks, 1);
@@ -826,7 +830,7 @@ fn a_lost_write_is_told_from_what_a_checkpoint_wrote_before_it_was_given_up() {
     assert!(matches!(rig.reopen().read(10, 1), Err(StoreError::Corrupt { .. })));
 }
 
-/// A chunk of sealed blocks in place, and where a block of it lies.
+/// Makes a chunk of sealed blocks in place, and returns the place of one.
 fn filled_append() -> (Rig<CrashDisk>, CrashDisk) {
     let mut rig = new_rig();
     rig.allocate(0, true);
@@ -886,7 +890,7 @@ fn unsealed_append_blocks_are_refused() {
     assert!(rig.run(write(Lba(4), zeroes)).is_ok());
 }
 
-/// A scrub meets blocks that are just being written: what it reads may be half old and half new.
+/// A scrub reads blocks that are being written: the bytes may be half old and half new.
 #[test]
 fn a_block_that_is_being_written_is_read_until_it_is_whole() {
     let (mut rig, disk) = filled_append();

@@ -1,4 +1,5 @@
-//! Awaited work ends: promises beside which new ones are written, scrubs over errors that pass, pages when the cache is full of changes.
+//! Awaited work ends: promises while new ones are written, scrubs over transient errors, pages when
+//! the cache is full of changes.
 
 mod common;
 
@@ -44,7 +45,7 @@ fn a_power_cut_loses_no_promise_while_others_are_written_beside_it() {
     }
 }
 
-/// For lack of memory, for instance: that says nothing of the disk, and the store continues.
+/// For lack of memory, for instance: that proves nothing about the disk, and the store continues.
 #[test]
 fn a_scrub_that_a_metadata_page_fails_ends_and_the_next_one_goes_on() {
     let mut rig = Rig::open(format(crash_disk(16 << 20), small()).unwrap());
@@ -66,7 +67,7 @@ fn a_scrub_that_a_metadata_page_fails_ends_and_the_next_one_goes_on() {
 fn reads_and_writes_go_on_while_changed_pages_fill_the_cache() {
     let parameters = FormatParameters { slab_bytes: Some(4 << 20), ..small() };
     let disk = format(crash_disk(200 << 20), parameters).unwrap();
-    // As few pages as a store can do with: 16.
+    // The smallest number of pages for a store: 16.
     let options = StoreOptions { metadata_cache_bytes: 0, pool: Some(POOL), ..StoreOptions::default() };
     let mut rig = Rig::new(Store::open_with(disk.clone(), options).unwrap());
     let first_of = |chunk: u64| chunk * 1024;
@@ -86,7 +87,7 @@ fn reads_and_writes_go_on_while_changed_pages_fill_the_cache() {
     }
 }
 
-/// The page is not on the disk: it must not go from RAM before it is.
+/// The page is not on the disk, so it must stay in RAM until it is.
 #[test]
 fn a_page_that_found_no_room_stays_changed_while_others_come_and_go() {
     // A write that fails may have happened.

@@ -1,5 +1,5 @@
-//! One write that the disk acknowledges and loses, of every structure in turn, and power cuts after it: what is read is what was acknowledged,
-//! or is corrupt. Never older, never zeroes.
+//! One write that the disk acknowledges and loses, of every structure in turn, and power cuts after
+//! it: a read returns the acknowledged data, or fails as corrupt. Never older data, never zeroes.
 
 mod common;
 
@@ -29,7 +29,7 @@ struct Run {
     rig: Rig<CrashDisk>,
     disk: CrashDisk,
     expected: Expected,
-    /// Corrupt blocks met.
+    /// Corrupt blocks found.
     corrupt: u64,
 }
 
@@ -73,8 +73,8 @@ impl Run {
         self.cut();
     }
 
-    /// Judges the disk as a power cut leaves it now, if it loses, or keeps, all that is not durable. Before the fault there is nothing new
-    /// to see.
+    /// Checks the disk after a power cut now that loses, or keeps, all that is not durable. Before
+    /// the fault there is nothing new to see.
     fn cut(&mut self) {
         if self.disk.waiting_faults() > 0 {
             return;
@@ -88,7 +88,7 @@ impl Run {
     }
 }
 
-/// How many blocks are corrupt; all others are right.
+/// Returns the number of corrupt blocks, after checking all others.
 fn judge(expected: &Expected, mut rig: Rig<CrashDisk>) -> u64 {
     let mut mapped: Vec<u64> = rig.store.chunks().iter().map(|chunk| u64::from(chunk.chunk.0)).collect();
     let mut wanted = expected.mapped.clone();
@@ -123,7 +123,8 @@ fn judge(expected: &Expected, mut rig: Rig<CrashDisk>) -> u64 {
     corrupt
 }
 
-/// A life of a store, with a write of every kind. Answers whether the fault struck, and how many corrupt blocks were met.
+/// Runs a store with a write of every kind. Returns whether the fault struck, and the number of
+/// corrupt blocks found.
 fn live(target: FaultTarget, nth: u64) -> (bool, u64) {
     let disk = format(crash_disk(SIZE), small()).unwrap();
     let mut rig = Rig::new(Store::open_with(disk.clone(), small_options()).unwrap());
@@ -173,7 +174,7 @@ fn one_lost_write_of_any_structure_never_makes_old_bytes_or_zeroes_of_what_was_a
                 break;
             }
             assert!(costs_blocks || corrupt == 0, "write {nth} to {what}: {corrupt} blocks");
-            // Blocks are written often, and lose themselves alone.
+            // Blocks are written often, and a lost write loses only that block.
             nth += if what == "slabs" { 7 } else { 1 };
         }
         assert!(nth >= 3, "{what} was written {nth} times");

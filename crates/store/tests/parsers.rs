@@ -1,4 +1,4 @@
-//! Parsers and opening on bytes that nobody sane wrote: an answer, never a panic.
+//! Parsers and opening on arbitrary bytes: an answer, never a panic.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn parse_all(bytes: &[u8]) {
     let _ = parse_version_leaf(DISK, 0, bytes);
 }
 
-/// A disk with something of everything.
+/// Makes a disk with data in every structure.
 fn used_disk() -> CrashDisk {
     static DISK: OnceLock<CrashDisk> = OnceLock::new();
     DISK.get_or_init(make_used_disk).fork()
@@ -94,7 +94,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20))]
 
-    /// Damage anywhere: the disk opens or is refused with a reason; what it then reads is right or refused.
+    /// Damage anywhere: the disk opens or is refused with a reason; reads then are right or
+    /// refused.
     #[test]
     fn a_damaged_disk_opens_or_is_refused_and_never_lies(
         damage in prop::collection::vec((0u64..1 << 20, 1u64..3000, any::<bool>()), 1..6),
@@ -130,7 +131,7 @@ proptest! {
     }
 }
 
-/// Puts a number into a structure, and a right checksum over it, in all of its copies.
+/// Puts a number into all copies of a structure, under a right checksum.
 fn reseal(disk: &CrashDisk, kind: u8, at: u64, number: u64) {
     let layout = Layout::compute(16 << 20, 1 << 20, 256 << 10).unwrap();
     let end = (16 << 20) - (1 << 20);
@@ -164,7 +165,8 @@ fn reseal(disk: &CrashDisk, kind: u8, at: u64, number: u64) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(30))]
 
-    /// A disk that rotted and was sealed again, or that somebody made: it is refused, or what is asked of it is answered.
+    /// A disk that rotted and was sealed again, or that was crafted, is refused, or answers its
+    /// requests.
     #[test]
     fn a_disk_with_any_numbers_under_right_checksums_is_refused_or_answers(
         kind in prop::sample::select(&b"ASPVB"[..]),

@@ -1,4 +1,5 @@
-//! Fresh data and the record that publishes them, beside each other: which of them a crash leaves, and what becomes of them later.
+//! Fresh data and the record that publishes them, written concurrently: which of them a crash
+//! leaves, and their fate afterwards.
 
 mod common;
 
@@ -17,7 +18,7 @@ fn zeroes(blocks: usize) -> Vec<u8> {
     vec![0; blocks * BLOCK_BYTES]
 }
 
-/// A chunk of a slab, and nothing in the journal.
+/// Makes a chunk of a slab, with an empty journal.
 fn empty() -> (Rig<CrashDisk>, CrashDisk) {
     let mut rig = new_rig();
     rig.allocate(0, false);
@@ -30,7 +31,8 @@ fn polls<D: disk::Disk>(rig: &mut Rig<D>) {
     (0..20).for_each(|_| rig.poll());
 }
 
-/// A write of 16 blocks alone, with nothing of it answered: its data and its batch, in this order.
+/// Makes a write of 16 blocks alone, with no part of it answered: its data and its batch, in this
+/// order.
 fn with_both_in_flight() -> CrashDisk {
     let (mut rig, disk) = empty();
     disk.inject(Fault::every(FaultTarget::Write, FaultAction::Hang));
@@ -51,7 +53,8 @@ fn regions(rig: &mut Rig<CrashDisk>) -> Regions {
     }
 }
 
-/// How often a write that is alone waits for the disk before it is answered, and how many durable writes and flushes that takes.
+/// Returns the number of disk round trips before a lone write is answered, and the number of its
+/// durable writes and flushes.
 fn steps(rig: &mut Rig<CrashDisk>, class: WriteClass, lba: u64, blocks: usize) -> (usize, u64) {
     rig.checkpoint();
     let disk = rig.store.disk_mut().clone();
@@ -102,7 +105,7 @@ fn only_data_and_record_together_are_published() {
         let mut rig = after(&disk, data, record);
         let expected = if published { pattern(1, 16) } else { zeroes(16) };
         assert_eq!(rig.read(32, 16), Ok(expected.clone()), "{case}");
-        // Nor does it change when others write, and the disk is opened again and again.
+        // Nor does it change after other writes and repeated openings.
         for round in 0..3 {
             rig.write(WriteClass::Overwrite, 200 + round, &pattern(9, 1)).unwrap();
             rig = rig.reopen();
@@ -224,7 +227,7 @@ fn writes_that_share_a_flush_have_their_records_beside_it() {
     assert_eq!(rig.store.health().batches, before + 1, "the batch does not wait for the flush");
     assert!(tokens.iter().all(|token| !rig.answers.contains_key(token)), "answered before the flush");
     let mut after = Rig::open(disk.after_crash(&CrashChoice::lose_all()));
-    // The first one was alone when it came: its data were durable by themselves.
+    // The first write was alone when it came: its data were durable by themselves.
     assert!(after.read(64, 16) == Ok(zeroes(16)));
     disk.clear_faults();
     disk.release_hanging();
@@ -248,7 +251,7 @@ fn a_disk_from_before_the_features_takes_them_up_when_it_is_opened() {
     let copies = [0, 4096, 15 << 20, (15 << 20) + 4096];
     copies.into_iter().for_each(|at| disk.poke(at, &label));
     let sequence = parse_label(&label).unwrap().sequence;
-    // Cut off by a crash after each of its writes.
+    // Interrupted by a crash after each of its writes.
     let before = disk.submitted_operations();
     for operations in 1.. {
         let cut = disk.fork();

@@ -1,4 +1,4 @@
-//! Planted bugs are found by the checks of this crate's own tests. A run without a bug passes the same
+//! The checks of this crate's own tests find planted bugs. A run without a bug passes the same
 //! checks.
 
 mod common;
@@ -159,7 +159,8 @@ fn accepted_batches() -> Found {
     Ok(())
 }
 
-/// Fresh data over blocks that are just being applied; a slab that changes hands while its last owner's space is given back.
+/// Fresh data over blocks that are being applied; a slab that changes owner while its last owner's
+/// space is given back.
 fn late_effects() -> Found {
     let (mut rig, disk) = filled();
     rig.write(WriteClass::Overwrite, 5, &pattern(2, 1)).unwrap();
@@ -185,7 +186,8 @@ fn late_effects() -> Found {
     expect("a slab was reused too early", rig.read(256, 256) == Ok(pattern(4, 256)))
 }
 
-/// The last batch of the journal rots, and the disk is opened twice before anybody asks for the regions.
+/// The last batch of the journal rots, and the disk is opened twice before any request for the
+/// regions.
 fn doubts() -> Found {
     let (mut rig, disk) = filled();
     rig.write(WriteClass::Overwrite, 5, &pattern(2, 1)).unwrap();
@@ -201,7 +203,8 @@ fn doubts() -> Found {
     expect("a doubt is forgotten", in_doubt)
 }
 
-/// A crash leaves data whose record is not there; or a record whose data are not, others write, and the disk is opened again.
+/// A crash leaves data without their record; or a record without its data, other writes follow, and
+/// the disk is opened again.
 fn void_records() -> Found {
     let mut rig = new_rig();
     rig.allocate(0, false);
@@ -232,7 +235,7 @@ fn void_records() -> Found {
     expect("a record counts that was taken back", found == Ok(vec![0; 16 * BLOCK_BYTES]))
 }
 
-/// A copy of the label rots while the store is at work, and after a scrub another one.
+/// A copy of the label rots while the store runs, and after a scrub another one.
 fn own_structures() -> Found {
     let (mut rig, disk) = filled();
     disk.rot(0, 4096);

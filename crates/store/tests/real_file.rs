@@ -1,4 +1,4 @@
-//! A store over a real file, through the driver that this machine has.
+//! A store over a real file, through this machine's driver.
 
 mod common;
 

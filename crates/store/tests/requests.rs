@@ -423,7 +423,7 @@ fn a_scrub_reads_everything_and_goes_on_where_it_stopped() {
     }
 }
 
-/// Replay folds the changes of many records of the same blocks.
+/// Replay merges the changes of many records of the same blocks.
 #[test]
 fn blocks_written_fresh_again_and_again_replay_to_their_last_state() {
     let mut rig = new_rig();

@@ -15,7 +15,8 @@ fn write(rig: &mut Rig<CrashDisk>, number: u32) {
     rig.run(write_request_at(stamp(number), WriteClass::Overwrite, 5, &pattern(1, 1))).unwrap();
 }
 
-/// The stamp after these writes, one after the other: as seen at once, after a replay, and after a checkpoint between each two.
+/// Returns the stamp after these writes, one after the other: at once, after a replay, and after a
+/// checkpoint between each two.
 fn after(numbers: &[u32]) -> [Stamp; 3] {
     let mut rig = new_rig();
     rig.allocate(0, false);

@@ -1,5 +1,5 @@
-//! Damage of the store's own structures: counted once, and written again from what is left, at opening and by scrubs. Damage that a crash alone leaves
-//! is no damage.
+//! Damage of the store's own structures: counted once, and rewritten from the intact copies, at
+//! opening and by scrubs. A state that a crash alone leaves is no damage.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn layout() -> Layout {
     Layout::compute(16 << 20, 1 << 20, 256 << 10).unwrap()
 }
 
-/// A page of each structure, and the same page of its twin if there is one.
+/// Returns a page of each structure, and the same page of its twin if there is one.
 fn pages() -> Vec<(&'static str, u64, Option<u64>)> {
     let Layout { tables: [first, second], versions, .. } = layout();
     vec![
@@ -62,7 +62,7 @@ fn counted(rig: &Rig<CrashDisk>) -> (u64, u64, u64) {
     (health.damaged_structures, health.corrupt_blocks, health.medium_errors)
 }
 
-/// A store in whose structures everything is written, and its disk.
+/// Makes a store with data in all its structures, and its disk.
 fn filled() -> (Rig<CrashDisk>, CrashDisk) {
     let mut rig = new_rig();
     rig.allocate(0, false);
@@ -203,7 +203,7 @@ fn a_scrub_finds_rotten_records_behind_an_intact_header() {
     }
 }
 
-/// A store with six batches of a header and a block each in its journal, and where they lie.
+/// Makes a store with six batches of a header and a block each in its journal, and their places.
 fn journaled(options: StoreOptions) -> (Rig<CrashDisk>, CrashDisk, Vec<u64>) {
     let (rig, disk) = filled();
     let mut rig = Rig::new(Store::open_with(rig.store.into_disk(), options).unwrap());
@@ -272,7 +272,7 @@ fn an_opening_counts_journaled_blocks_that_are_damaged() {
 fn a_block_of_the_journal_that_no_batch_needs_counts_once_and_is_written_again() {
     let (mut rig, disk, headers) = journaled(small_options());
     rig.checkpoint();
-    // Where the next batch but one is going to lie.
+    // The place of the next batch but one.
     disk.make_unreadable(headers[5] + 4 * PAGE, PAGE);
     let mut rig = rig.reopen();
     assert_eq!((counted(&rig), disk.unreadable_blocks()), ((1, 1, 1), 0));
@@ -307,7 +307,7 @@ fn a_journaled_block_that_is_not_what_its_record_says_is_not_applied() {
         rig.checkpoint();
         assert!(disk.peek(place, BLOCK_BYTES) == before, "{damage:?}");
         assert_eq!((counted(&rig), disk.unreadable_blocks()), ((0, 1, damage.counted(1).2), 0));
-        // The damage is known, and is not counted again.
+        // The damage is known, and does not count again.
         assert!(rig.read(4, 1).is_err());
         assert_eq!(scrub(&mut rig), [4]);
         assert_eq!(counted(&rig), (0, 1, damage.counted(1).2));
@@ -347,7 +347,7 @@ fn a_poisoned_store_is_left_alone() {
     assert_eq!(disk.peek(1 << 20, 15 << 20), before[1 << 20..]);
 }
 
-/// Opens what a crash left, and scrubs it.
+/// Opens the disk after a crash, and scrubs it.
 fn nothing_is_counted(disk: CrashDisk, choice: &CrashChoice) {
     let mut rig = Rig::new(Store::open_with(disk, small_options()).unwrap());
     assert_eq!(counted(&rig), (0, 0, 0), "after {choice:?}");
@@ -445,7 +445,7 @@ fn a_busy_store_is_scrubbed_without_a_false_alarm() {
     }
 }
 
-/// A write of a structure takes long, and a scrub meets what was there before.
+/// A write of a structure takes long, and a scrub reads the former content.
 #[test]
 fn what_is_being_written_is_not_judged() {
     let Layout { tables, versions, .. } = layout();

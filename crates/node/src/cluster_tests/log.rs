@@ -1,7 +1,8 @@
 //! Log lines of one test's thread.
 //!
-//! A subscriber that is the default of one thread would miss lines: `tracing` decides once for all threads whether anybody listens to a place in the
-//! code, when the first thread comes there, and that may be one of another test, without a subscriber. So there is one for the process.
+//! A thread's default subscriber would miss lines. `tracing` decides once for all threads whether a
+//! place in the code has a listener, when the first thread gets there, and that may be another
+//! test's, without a subscriber. So there is one subscriber for the process.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, Once};
@@ -21,7 +22,7 @@ impl Log {
         static SUBSCRIBED: Once = Once::new();
         SUBSCRIBED.call_once(|| {
             set_global_default(OfThreads).expect("no other test has one");
-            // Of places where threads came before.
+            // For places in the code that threads have reached before.
             tracing::callsite::rebuild_interest_cache();
         });
         let log = Self::default();

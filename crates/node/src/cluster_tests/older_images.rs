@@ -1,4 +1,4 @@
-//! Older images in the places of a server's disks.
+//! Older images of a server's disks.
 
 use super::{Rig, two_way};
 use crate::Beyond;
@@ -29,7 +29,8 @@ impl Rig {
     }
 }
 
-/// A single server that is off, and has older images in the places of its disks; the right ones lie in `right`.
+/// Makes a single server that is off, with older images in place of its disks; the right ones are
+/// in `right`.
 fn with_older_images() -> (Rig, VolumeId, Vec<DiskId>) {
     let mut rig = Rig::empty();
     rig.start_as(NodeId(1), false);

@@ -1,9 +1,11 @@
-//! A node that is heard by all, whose data reach nobody, and whom the state does not answer.
+//! A node that all others hear, but whose data reach none, and which gets no answers from the
+//! state.
 
 use super::*;
 
 impl Rig {
-    /// Large messages between node 1 and the others are lost from now on; the state is behind the same network.
+    /// Loses large messages between node 1 and the others from now on; the state is behind the same
+    /// network.
     fn lose_large_of_first(&mut self) {
         for other in [2, 3].map(NodeId) {
             self.cut.extend([(NodeId(1), other), (other, NodeId(1))]);
@@ -56,7 +58,7 @@ fn a_node_whose_data_and_commits_reach_nobody_falls_silent_and_another_one_serve
     assert!(began.elapsed() >= Duration::from_secs(3), "not for a moment's trouble");
     assert!(!rig.reaches_most(1) && rig.reaches_most(2) && rig.reaches_most(3));
     assert_eq!(rig.servers(volume), [1], "it serves until it is silent");
-    // The first node's member of the state has made way: the others commit, and hear it no more.
+    // The first node's member of the state has withdrawn: the others commit, and hear it no more.
     rig.retreat_of_first().is_silent = true;
     rig.memory.set_fault_hook(None);
     rig.kill(1);
@@ -87,7 +89,7 @@ fn a_node_that_the_others_need_keeps_its_volumes_and_one_that_they_need_again_ge
     rig.until("it wants to fall silent", |rig| rig.retreat_of_first().is_wanted);
     rig.retreat_of_first().is_silent = true;
     rig.until("its volume is withdrawn", |rig| rig.servers(volume).is_empty());
-    // One of the two others died before they had taken it.
+    // One of the two others died before they had taken the volume.
     (rig.retreat_of_first().is_spared, rig.retreat_of_first().is_silent) = (false, false);
     rig.until("it is silent no more", |rig| !rig.retreat_of_first().is_wanted);
     rig.memory.set_fault_hook(None);

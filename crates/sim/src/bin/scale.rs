@@ -1,6 +1,6 @@
-//! `scale NODES`: counts the costs of that many servers, in lines of `NAME VALUE`. `scale NODES --operations N
-//! --writes PERCENT` does operations alone, for a tool that counts instructions in `measured_operations`.
-//! `cargo xtask scale` runs it.
+//! `scale NODES`: measures the costs of that many servers, in lines of `NAME VALUE`. `scale NODES
+//! --operations N --writes PERCENT` runs operations alone, for a tool that counts instructions in
+//! `measured_operations`. `cargo xtask scale` runs it.
 
 use std::process::ExitCode;
 

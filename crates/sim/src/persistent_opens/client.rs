@@ -1,4 +1,4 @@
-//! A client of a continuously available share: its requests, their repetitions, and its conclusions
+//! A client of a continuously available share: its requests, their replays, and its conclusions
 //! from answers.
 
 use super::model::{File, Kept, Known, Mode, Own, SLOTS};
@@ -15,7 +15,7 @@ const OPENS_MAX: usize = 4;
 const SHARED_FILES: u64 = 3;
 const SLOT_BYTES: u64 = 10;
 
-/// A request that a client may have under way.
+/// A request that a client may have in flight.
 #[derive(Debug, Clone)]
 pub(crate) enum What {
     Create { file: File, guid: Guid, mode: Mode, lease: LeaseState },
@@ -33,23 +33,23 @@ pub(crate) enum What {
 #[derive(Debug, Clone)]
 pub(crate) struct Doing {
     pub what: What,
-    /// The step of the first sending, and the time of the last.
+    /// Step at which it was first sent.
     pub began: u64,
     pub began_at: Monotonic,
-    /// When the request was first sent.
+    /// Time at which it was first sent.
     pub said_at: Monotonic,
-    /// The request is a repetition: its first answer did not come.
+    /// Whether the request is a replay, because its first answer did not come.
     pub again: bool,
 }
 
 /// State of a client's session with the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Link {
-    /// No session until then.
+    /// No session until this time.
     Down {
         until: Monotonic,
     },
-    /// The client takes its opens up again, then repeats its unanswered requests.
+    /// The client reclaims its opens, then replays its unanswered requests.
     Returning,
     Up,
 }
@@ -62,19 +62,19 @@ pub(crate) struct Client {
     session: u64,
     pub opens: Vec<Kept>,
     pub own: BTreeMap<u64, Own>,
-    /// A break that arrived before the answer to the open whose lease it is, and whether it is to be
-    /// acknowledged.
+    /// A break that arrived before the answer to the open whose lease it is, and whether it needs
+    /// an acknowledgement.
     pub early: Option<(Guid, LeaseState, bool)>,
     next_own: u64,
     next_value: u64,
     next_guid: u64,
-    /// At most one request is under way, acknowledgements aside.
+    /// The request in flight: at most one, acknowledgements aside.
     pub doing: Option<(u64, Doing)>,
-    /// The request to repeat when the client has its opens back.
+    /// The request to replay when the client has its opens back.
     pub again: Option<Doing>,
     to_reclaim: VecDeque<OpenId>,
     pub wake_at: Monotonic,
-    /// The client closes everything and does nothing new.
+    /// Whether the client closes everything and begins nothing new.
     pub leaves: bool,
 }
 
@@ -88,7 +88,7 @@ fn token() -> Arc<AccessToken> {
     })
 }
 
-/// Somebody with a session of a continuously available share.
+/// Returns the identity of a client's session on a continuously available share.
 pub(crate) fn caller(client: usize, session: u64) -> Caller {
     let share = ShareOptions {
         continuously_available: true,
@@ -153,7 +153,7 @@ impl Client {
         }
     }
 
-    /// Ends the session, with all requests under way in it.
+    /// Ends the session, with all requests in flight in it.
     pub fn loses_session(&mut self, now: Monotonic, step: u64, until: Monotonic) {
         if let Some((_, doing)) = self.doing.take()
             && !matches!(doing.what, What::EndSession | What::Reconnect { .. } | What::Read { .. })
@@ -171,7 +171,7 @@ impl Client {
         }
     }
 
-    /// Begins a new session, and takes the client's opens up in any order.
+    /// Begins a new session, and reclaims the client's opens in any order.
     pub fn returns(&mut self, random: &mut Random) {
         self.session += 100;
         self.link = Link::Returning;
@@ -188,7 +188,7 @@ impl Client {
         Operation::EndSession { session: SessionId(self.session) }
     }
 
-    /// The acknowledgement of a break that arrived, if one is due.
+    /// Returns the acknowledgement of a break that arrived, if one is due.
     pub fn acknowledgement(&mut self, random: &mut Random) -> Option<(OpenId, Operation)> {
         let client = [self.number as u8 + 1; 16];
         let due = |kept: &&mut Kept| {
@@ -313,7 +313,7 @@ impl Client {
         What::Create { file, guid, mode: Mode { access, share }, lease }
     }
 
-    /// The operation that the server gets for it.
+    /// Returns the operation for the server.
     pub fn request(&self, doing: &Doing) -> Option<Operation> {
         let set = |open, set| Operation::SetInformation { open, set };
         Some(match &doing.what {

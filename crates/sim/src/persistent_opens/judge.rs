@@ -1,4 +1,4 @@
-//! Judges an answer by all answers that clients got before.
+//! Judges an answer by all earlier answers to clients.
 
 use super::client::{Client, Doing, Link, What};
 use super::model::{File, Kept, Known, Mode, SLOTS};
@@ -7,11 +7,12 @@ use std::time::Duration;
 use types::NtStatus;
 use volume::backend::*;
 
-/// Less than an open waits for its client, by as much as an interruption takes.
+/// Least time for which an open surely waits for its client: its timeout, less the duration of an
+/// interruption.
 const KEPT_FOR: Duration = Duration::from_secs(50);
 
 impl LastingWorld {
-    /// Names the fault of an answer, if it has one.
+    /// Describes the fault of an answer, if there is one.
     pub fn answered(
         &mut self,
         index: usize,
@@ -85,7 +86,8 @@ impl LastingWorld {
     /// Gives up a request whose open is gone.
     fn forget(&mut self, index: usize, doing: &Doing) {
         match &doing.what {
-            // The outcome of the request stays unknown, as it is not repeated: the file is no longer judged.
+            // The outcome of the request stays unknown, since it is not replayed: the file is no
+            // longer judged.
             What::Write { file, .. } | What::Delete { file, .. } | What::Rename { file, .. } => {
                 self.forget_own(index, *file);
             }
@@ -93,7 +95,7 @@ impl LastingWorld {
         }
     }
 
-    /// Forgets an open, and all that hung on it.
+    /// Forgets an open, and all that depended on it.
     fn gone(&mut self, index: usize, open: OpenId) {
         let step = self.step;
         let client = &mut self.clients[index];
@@ -114,15 +116,15 @@ impl LastingWorld {
             .filter(move |(_, kept)| kept.file == file && Some(kept.open) != except)
     }
 
-    /// Whether the open was there all the time since the step, by all answers to its client and all news to
-    /// the server.
+    /// Whether the open existed at all times since the step, by all answers to its client and all
+    /// messages to the server.
     fn is_certain(&self, kept: &Kept, step: u64) -> bool {
         let may_have_expired = !kept.is_here && self.now.since(kept.here_at.1) > KEPT_FOR;
         kept.since <= step && !kept.closing && !may_have_expired
     }
 
-    /// Whether others may have had it open at some time since the step and have it no longer, or will have
-    /// it.
+    /// Whether others may have had the file open at some time since the step and no longer have, or
+    /// will have.
     fn was_touched(&self, index: usize, file: File, step: u64) -> bool {
         self.touched.by_others_since(file, index, step)
             || self.clients.iter().any(|client| {
@@ -217,7 +219,7 @@ impl LastingWorld {
     ) -> Option<String> {
         self.coverage.refusals += 1;
         let step = self.step;
-        // The file was made, and its open timed out before the request could be repeated.
+        // The file was made, and its open timed out before the request could be replayed.
         let is_late = doing.again && self.now.since(doing.said_at) > KEPT_FOR;
         if let Some(own) = self.clients[index].own_mut(file) {
             if is_late && status == NtStatus::OBJECT_NAME_COLLISION {
@@ -250,7 +252,7 @@ impl LastingWorld {
         let away_for = self.now.since(kept.here_at.1);
         let created = match result {
             Ok(Reply::Created(created)) => created,
-            // The end of its CLOSE was not told, or its time is over.
+            // The answer to its CLOSE was lost, or its time is over.
             Err(NtStatus::OBJECT_NAME_NOT_FOUND) if kept.closing || away_for > KEPT_FOR => {
                 let (closing, file) = (kept.closing, kept.file);
                 if !closing {
@@ -284,8 +286,8 @@ impl LastingWorld {
         };
         let told = Some(state) == kept.breaking;
         let (before, file, since) = (kept.lease, kept.file, kept.here_at.0);
-        // A break that did not reach the client while it was away, or one that reached it and never came to
-        // be.
+        // A break that did not reach the client while it was away, or one that reached it and never
+        // took effect.
         if state != before && !told && !self.may_have_broken(index, file, since) {
             return Some(format!("its lease is {state:?}, and was {before:?}"));
         }
@@ -305,7 +307,8 @@ impl LastingWorld {
         }
     }
 
-    /// Whether a request that breaks leases of the file was sent since the step, or had no answer by then.
+    /// Whether a request that breaks leases of the file was sent since the step, or had no answer
+    /// by then.
     fn may_have_broken(&self, index: usize, file: File, since: u64) -> bool {
         let breaks = |client: &Client, doing: &Doing| match &doing.what {
             What::Create { file: other, .. } => *other == file,

@@ -1,12 +1,12 @@
 //! Opens that outlive their server, in virtual time: clients with persistent handles, leases, byte-range locks and deletions on one
 //! volume, over kills, power cuts and lost sessions.
 //!
-//! Owns clients and oracle; everything from the volume's backend down to the store is the shipped code,
-//! on the node and disks of [`crate::stack`]. A client repeats each request whose answer did not come,
-//! as MS-SMB2 has it (3.2.5.1, 3.2.4.1.5). The oracle: after any interruption each answered request
-//! still holds, with the caching, the locks and the deletions that were granted; meanwhile no client
-//! gets anything that these exclude, and none is refused without a conflict; a repeated request happens
-//! once. At the end all is closed, and nothing is left.
+//! Owns clients and oracle; everything from the volume's backend down to the store is the shipped
+//! code, on the node and disks of [`crate::stack`]. A client replays each request whose answer did
+//! not come, by MS-SMB2 (3.2.5.1, 3.2.4.1.5). The oracle: after any interruption each answered
+//! request still holds, with the caching, the locks and the deletions that were granted; meanwhile
+//! no client gets anything that these exclude, and none is refused without a conflict; a replayed
+//! request happens once. At the end all opens are closed, and nothing is left.
 
 mod client;
 mod judge;
@@ -24,13 +24,13 @@ pub struct Coverage {
     pub locks: u64,
     /// Lease breaks that reached a client.
     pub breaks: u64,
-    /// Opens that came back to their client by a durable reconnect.
+    /// Opens that a client reclaimed by a durable reconnect.
     pub reclaims: u64,
-    /// Requests said again, of each kind.
+    /// CREATE requests replayed after an interruption.
     pub replayed_creates: u64,
-    /// LOCK requests repeated after an interruption.
+    /// LOCK requests replayed after an interruption.
     pub replayed_locks: u64,
-    /// Requests of other kinds repeated after an interruption.
+    /// Requests of other kinds replayed after an interruption.
     pub replayed_others: u64,
     /// Requests that were refused.
     pub refusals: u64,
@@ -40,24 +40,24 @@ pub struct Coverage {
     pub power_cuts: u64,
     /// Connections of clients that broke while the server ran.
     pub lost_sessions: u64,
-    /// Opens whose time ended while their client was away.
+    /// Opens that timed out while their client was away.
     pub expired: u64,
 }
 
-/// The outcome of a run.
+/// Outcome of a run.
 #[derive(Debug, Clone)]
 pub struct Report {
     /// Seed that decided the run.
     pub seed: u64,
-    /// Promises that were broken, in words; empty: the run is good.
+    /// Descriptions of broken promises; empty: the run is good.
     pub violations: Vec<String>,
-    /// Equal for equal seeds, bit for bit.
+    /// Fingerprint of the run: equal for equal seeds, bit for bit.
     pub trace: u64,
     /// Numbers of events of the run.
     pub coverage: Coverage,
 }
 
-/// Turns after which a run is broken off: it would not end.
+/// Turns after which a run that does not end is aborted.
 const TURNS_MAX: u64 = 1_000_000;
 
 /// Runs one seed.

@@ -1,14 +1,14 @@
-//! Clients' knowledge of their opens, and its consequences for others.
+//! Clients' knowledge of their opens, and its consequences for other clients.
 
 use std::collections::BTreeMap;
 use types::Monotonic;
 use volume::backend::{Guid, LeaseState, OpenId};
 use volume::security::rights;
 
-/// Ranges of a file that are locked or not.
+/// Ranges of a file that can be locked.
 pub(crate) const SLOTS: usize = 4;
 
-/// A file: one that all clients use, or one that a client made for itself.
+/// A file: one shared by all clients, or one that a client made for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum File {
     Shared(u64),
@@ -16,7 +16,7 @@ pub(crate) enum File {
 }
 
 impl File {
-    /// The file's name in the volume's root after `generation` renames.
+    /// Returns the file's name in the volume's root after `generation` renames.
     pub fn name(self, generation: u64) -> String {
         match self {
             Self::Shared(_) => self.stem(),
@@ -24,7 +24,7 @@ impl File {
         }
     }
 
-    /// The common part of all of the file's names.
+    /// Returns the common part of all of the file's names.
     pub fn stem(self) -> String {
         match self {
             Self::Shared(number) => format!("shared{number}"),
@@ -33,10 +33,10 @@ impl File {
     }
 }
 
-/// A fact as its client last learned it, and the step since which it knows that.
+/// A fact as its client last learned it, and the step since which the client knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// `None`: a request that changes it is under way.
+    /// `None`: a request that changes it is in flight.
     is_so: Option<bool>,
     since: u64,
 }
@@ -54,12 +54,12 @@ impl Known {
         *self = Self::new(is_so, since);
     }
 
-    /// Whether it has been so all the time since the step.
+    /// Whether the fact has held at all times since the step.
     pub fn is_so_since(&self, step: u64) -> bool {
         self.is_so == Some(true) && self.since <= step
     }
 
-    /// Whether it has not been so at any time since the step.
+    /// Whether the fact has held at no time since the step.
     pub fn is_not_since(&self, step: u64) -> bool {
         self.is_so == Some(false) && self.since <= step
     }
@@ -93,28 +93,28 @@ impl Mode {
     }
 }
 
-/// An open, as its client knows it.
+/// A client's knowledge of an open.
 #[derive(Debug, Clone)]
 pub(crate) struct Kept {
     pub open: OpenId,
     pub guid: Guid,
     pub file: File,
     pub mode: Mode,
-    /// The step at which it was answered.
+    /// Step of its answer.
     pub since: u64,
     pub lease: LeaseState,
-    /// A break to this state has arrived; it may be acknowledged.
+    /// A break to this state that has arrived and may be acknowledged.
     pub breaking: Option<LeaseState>,
-    /// An acknowledgement is under way, of a break to this state.
+    /// An acknowledgement in flight, of a break to this state.
     pub acknowledging: Option<LeaseState>,
     pub locks: [Known; SLOTS],
     /// Sequence number of the last lock request (MS-SMB2 2.2.26).
     pub sequence: u32,
-    /// A CLOSE is under way.
+    /// Whether a CLOSE is in flight.
     pub closing: bool,
-    /// The client has it through its present session.
+    /// Whether the client has it in its present session.
     pub is_here: bool,
-    /// The step and the time at which it had it last.
+    /// Step and time at which the client had it last.
     pub here_at: (u64, Monotonic),
 }
 
@@ -122,11 +122,11 @@ pub(crate) struct Kept {
 #[derive(Debug, Clone)]
 pub(crate) struct Own {
     pub exists: Known,
-    /// The last name that was answered.
+    /// The last name that an answer confirmed.
     pub name: u64,
-    /// The file's first eight bytes, as the last answered write left them.
+    /// The file's first eight bytes after the last answered write.
     pub value: u64,
-    /// Whether the file goes with its last open.
+    /// Whether the file is deleted with its last open.
     pub deleting: Known,
 }
 
@@ -141,7 +141,7 @@ impl Own {
     }
 }
 
-/// The last step at which a client did something that changes how a file is open, by file and client.
+/// Last step at which a client changed how a file is open, by file and client.
 #[derive(Debug, Default)]
 pub(crate) struct Touched(BTreeMap<(File, usize), u64>);
 
@@ -150,7 +150,7 @@ impl Touched {
         self.0.insert((file, client), step);
     }
 
-    /// Whether anybody else did since the step.
+    /// Whether another client did since the step.
     pub fn by_others_since(&self, file: File, client: usize, step: u64) -> bool {
         let of_file = self.0.range((file, 0)..=(file, usize::MAX));
         of_file.into_iter().any(|((_, other), at)| *other != client && *at >= step)

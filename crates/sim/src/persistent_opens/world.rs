@@ -17,26 +17,26 @@ use volume::security::{Ace, AceFlags, Acl, rights, volume_root};
 const VOLUME: VolumeId = VolumeId::from_bytes([0x51; 16]);
 const VOLUME_BYTES: u64 = 64 << 20;
 const SLAB_BYTES: u64 = 4 << 20;
-/// A request without an answer for this long counts as hung.
+/// Time without an answer after which a request counts as hung.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Everything in the journal is durable after this time.
+/// Time after which all changes in the journal are durable.
 const DURABLE_WITHIN: Duration = Duration::from_secs(3);
 const TURN_MIN: Duration = Duration::from_micros(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Setup,
-    /// Clients work; then comes an interruption. Repeated several times.
+    /// Clients work; then comes an interruption. This repeats several times.
     Work,
     Down {
         until: Monotonic,
     },
-    /// Everything is closed.
+    /// All opens are being closed.
     Leaving,
     Left {
         until: Monotonic,
     },
-    /// The last process is checked for leftovers.
+    /// The judge checks the last process for leftovers.
     Look,
     Finished,
 }
@@ -45,16 +45,16 @@ pub(crate) struct LastingWorld {
     random: Random,
     scenario: Scenario,
     pub(super) now: Monotonic,
-    /// Counts requests and answers: the oracle's time.
+    /// Number of requests and answers: the oracle's time.
     pub(super) step: u64,
     disks: Vec<SimDisk>,
     state: MemoryState,
     node: Option<Node>,
     pub(super) clients: Vec<Client>,
     pub(super) touched: Touched,
-    /// The same for requests that break caching alone: locks.
+    /// The same for locks: requests that break only caching.
     pub(super) locked: Touched,
-    /// Requests to the clients that wait for them; acknowledgements with their open.
+    /// Requests in flight, and the clients that wait for them; acknowledgements with their open.
     asked: BTreeMap<u64, (usize, Option<OpenId>)>,
     /// The judge's own requests.
     looks: BTreeMap<u64, OpenId>,
@@ -135,7 +135,7 @@ impl LastingWorld {
         self.node = Some(Node::start(&self.scenario, &self.state, &ids, vec![served], self.now));
     }
 
-    /// The process ends at once; with the power, if that is cut too.
+    /// Ends the process at once, and the power too if that is cut.
     fn stop(&mut self, power: bool) {
         if self.node.take().is_none() {
             return;
@@ -157,7 +157,7 @@ impl LastingWorld {
         }
     }
 
-    /// How long a client stays away.
+    /// Chooses the time for which a client stays away.
     fn away_for(&mut self) -> Duration {
         match self.random.below(10) {
             0 => Duration::from_secs(self.random.between(55, 90)),
@@ -166,7 +166,7 @@ impl LastingWorld {
         }
     }
 
-    /// Advances to the next event, and lets it happen.
+    /// Advances to the next event, and handles it.
     pub fn turn(&mut self) {
         let disks = self.disks.iter().filter_map(|disk| disk.control.due.get());
         let node = self.node.iter().map(Node::next_timeout);
@@ -237,8 +237,8 @@ impl LastingWorld {
                 self.next_stop = self.now.after(Duration::from_millis(self.random.between(10, most)));
             }
             Stage::Leaving if serves && self.all_have_left() => {
-                // The end of an open's time is in the journal, and durable soon: a client that comes too late
-                // hears so before.
+                // The end of an open's time is in the journal, and soon durable: a client that
+                // comes too late does not learn it earlier.
                 self.stage = Stage::Left { until: self.now.after(DURABLE_WITHIN) };
             }
             Stage::Left { until } if until <= self.now => {
@@ -251,7 +251,7 @@ impl LastingWorld {
         }
     }
 
-    /// Nothing may be left of opens, and the names are those that clients know.
+    /// Checks that nothing is left of opens, and that the names are those that clients know.
     fn look(&mut self) {
         let Some(service) = self.node.as_mut().and_then(|node| node.volumes[0].service()) else { return };
         let left = service.open_count();
@@ -310,7 +310,7 @@ impl LastingWorld {
         }
     }
 
-    /// Asks the server for something; with an open it is the acknowledgement of a break of that.
+    /// Sends a request to the server; with an open, it is the acknowledgement of a break of that.
     fn submit(&mut self, index: usize, of: Option<OpenId>, operation: Operation) {
         let number = self.next_operation;
         self.next_operation += 1;
@@ -364,7 +364,7 @@ impl LastingWorld {
         self.submit(index, None, operation);
     }
 
-    /// A client's connection breaks: the server ends its session.
+    /// Breaks a client's connection: the server ends its session.
     fn lose_session(&mut self, index: usize) {
         self.coverage.lost_sessions += 1;
         let away = self.away_for();
@@ -470,7 +470,7 @@ impl LastingWorld {
     }
 }
 
-/// The volume's root, in which everybody may do everything.
+/// Makes the format of the volume, with a root that allows everything to everybody.
 fn format() -> Format {
     let mut root = volume_root();
     let below = AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT;

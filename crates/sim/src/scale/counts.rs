@@ -13,16 +13,16 @@ pub(super) fn node_id(node: usize) -> NodeId {
 /// Counts of a running world.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Counts {
-    /// Requests to disks of the coordinator's own server, and of others.
+    /// Requests to disks of the coordinator's own server, and to others.
     pub near: u64,
     pub far: u64,
     /// Changes of the cluster state, by volume.
     pub changes: Vec<u64>,
-    /// Servers that recorded another life of theirs.
+    /// Incarnations that servers recorded.
     pub lives: u64,
     pub heartbeats: u64,
     pub heartbeat_bytes: u64,
-    /// Operations of volumes that were answered, and of them those that failed.
+    /// Answered operations of volumes, and the failed ones among them.
     pub answered: u64,
     pub failed: u64,
 }

@@ -11,25 +11,25 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use types::{DiskId, Monotonic, NodeId, VolumeId};
 
-/// A heartbeat's way.
+/// Latency of a heartbeat.
 const WAY: u64 = 40 * MICROSECOND;
-/// Age of a verdict from which it is about a life that was recorded later, too.
+/// Age from which a verdict applies to an incarnation that was recorded later, too.
 const VERDICT_STANDS: Duration = Duration::from_millis(500);
 
-/// For how long a server may answer after it was heard.
+/// Returns the time for which a server may answer after it was heard.
 pub(super) fn lease() -> Duration {
     Timing::default().lease
 }
 
 struct Process {
     membership: Membership,
-    /// The last term of the lease in which it has recorded a life.
+    /// Last term of the lease for which the server has recorded an incarnation.
     term: u64,
     lease_until: Monotonic,
     down: BTreeMap<usize, Dead>,
 }
 
-/// Consequences for a server's coordinators; servers by their index.
+/// News for a server's coordinators; servers by their index.
 #[derive(Default)]
 pub(super) struct Told {
     pub lease: Option<Monotonic>,
@@ -37,7 +37,8 @@ pub(super) struct Told {
     pub up: Vec<usize>,
 }
 
-/// Two servers have a witness beside them, without which the death of one would leave no majority.
+/// Liveness of all servers. Two servers have a witness beside them, without which the death of one
+/// would leave no majority.
 pub(super) struct Heartbeats {
     servers: usize,
     processes: Vec<Process>,
@@ -80,7 +81,7 @@ impl Heartbeats {
         Self { servers: nodes, processes, starts: members as u64, flying: BTreeMap::new(), sent: 0 }
     }
 
-    /// A server's process begins.
+    /// Begins a server's process.
     pub fn start(&mut self, now: u64, node: usize) {
         self.starts += 1;
         self.processes[node] = process(self.processes.len(), node, self.starts, now);
@@ -90,12 +91,12 @@ impl Heartbeats {
         self.processes[node].lease_until
     }
 
-    /// Whether a server takes another one for dead.
+    /// Whether a server considers another one dead.
     pub fn is_down(&self, node: usize, other: usize) -> bool {
         self.processes[node].down.contains_key(&other)
     }
 
-    /// Lets all that are up hear, send and decide.
+    /// Lets all servers that are up receive, send and decide.
     pub fn beat(&mut self, now: u64, up: &[bool], state: &MemoryState, counts: &mut Counts) -> Vec<Told> {
         while let Some(first) = self.flying.first_entry().filter(|first| first.key().0 <= now) {
             let (to, bytes) = first.remove();
@@ -128,7 +129,7 @@ impl Heartbeats {
         }
     }
 
-    /// Takes the lease; in another term of it the server records another life.
+    /// Takes the lease. In a new term of it the server records another incarnation.
     fn take_lease(
         &mut self,
         now: u64,
@@ -170,7 +171,8 @@ impl Heartbeats {
         }
     }
 
-    /// The volumes that the rule names a server for and that it does not own, or owns and has not open; and whom it takes each over from.
+    /// Returns the volumes for which the rule names a server, and that it does not own, or owns and
+    /// does not have open; with the owner that it takes each over from.
     pub fn to_open(
         &self,
         node: usize,
@@ -204,7 +206,8 @@ impl Heartbeats {
         (life == dead.life()).then_some(Predecessor { owner, fence, is_waited_out: false })
     }
 
-    /// Whether a claim may serve: nobody answers any more of those before it. If not, they are asked.
+    /// Whether a claim may serve, since no earlier owner answers any more. Otherwise, asks the
+    /// earlier owners.
     pub fn permits(&mut self, now: u64, node: usize, claimed: Option<&Claimed>) -> bool {
         let Some(claimed) = claimed else { return false };
         let membership = &mut self.processes[node].membership;

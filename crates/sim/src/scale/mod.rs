@@ -1,5 +1,5 @@
-//! Cost of an operation, of an event and of a server at rest, by the number of servers: counted on the
-//! state machines that ship.
+//! Cost of an operation, of an event and of an idle server, by the number of servers: counted on
+//! the state machines that ship.
 //!
 //! Owns the environment only: heartbeats, coordinators and replicas are the shipped code, stores are
 //! those of tests. Every server has [`DISKS_PER_NODE`] disks and a two-way mirror of its own over the
@@ -17,28 +17,29 @@ use world::World;
 /// Disks of a server in the published 16-node table: two caching drives of NVMe, 4 and 20 behind them.
 pub const DISKS_PER_NODE: usize = 26;
 const COPIES: u64 = 2;
-/// Blocks of one chunk, and chunks of a volume: two copies for each disk of sixteen servers.
+/// Blocks of one chunk, and chunks of a volume: enough for two copies on each disk of sixteen
+/// servers.
 const CHUNK_BLOCKS: u64 = 256;
 const CHUNKS: u64 = 416;
-/// How much is done for a figure.
+/// Amount of work for a figure.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
     /// Operations of reads and of writes, each round.
     pub operations: u64,
-    /// How often they are timed.
+    /// Number of timed repetitions.
     pub rounds: u64,
 }
 
 impl Effort {
-    /// Effort of published figures.
+    /// Effort for published figures.
     pub const WHOLE: Self = Self { operations: 4_000, rounds: 7 };
-    /// For tests: the same counts, rough times.
+    /// Effort for tests: the same counts, rough times.
     pub const QUICK: Self = Self { operations: 400, rounds: 3 };
 }
 
-/// How long idle servers are watched.
+/// Time for which idle servers are observed.
 const IDLE: u64 = 10 * SECOND;
-/// Blocks requested after a loss, so that it is noticed, and time for the reaction.
+/// Blocks requested after a loss, so that servers notice it, and time for the reaction.
 const NOTICING: u64 = 2_000;
 const REACTING: u64 = 3 * SECOND;
 
@@ -49,9 +50,9 @@ pub struct Measured {
     pub nodes: usize,
     /// Processor time of coordinator, replicas and the simulator itself for one block, in nanoseconds.
     pub read_ns: f64,
-    /// The same of writes, in nanoseconds.
+    /// Processor time for writing one block, in nanoseconds.
     pub write_ns: f64,
-    /// Requests to disks for one operation, and of them those to other servers.
+    /// Requests to disks for one read.
     pub read_requests: f64,
     /// Of these, requests to other servers.
     pub read_far: f64,
@@ -59,7 +60,7 @@ pub struct Measured {
     pub write_requests: f64,
     /// Of these, requests to other servers.
     pub write_far: f64,
-    /// A server that has nothing to do: requests to disks and changes of the cluster state in all, heartbeats that it sends, a second.
+    /// Requests to disks that one idle server sends in a second.
     pub idle_requests: f64,
     /// Changes of the cluster state by all servers in ten idle seconds.
     pub idle_changes: f64,
@@ -71,19 +72,20 @@ pub struct Measured {
     pub opening_requests: f64,
     /// Bytes of the cluster state, for each server.
     pub state_bytes: f64,
-    /// Bytes of the process for each server: its heartbeats, its volume's coordinator, its disks' sessions, without data.
+    /// Bytes of the process for each server: its heartbeats, its volume's coordinator, its disks'
+    /// sessions, without data.
     pub memory_bytes: f64,
-    /// Changes of the cluster state after one event, for each volume that stays where it is.
+    /// Changes of the cluster state after the loss of a disk, for each volume that keeps its owner.
     pub disk_lost_changes: f64,
-    /// Changes after a server is lost.
+    /// Changes after the loss of a server.
     pub node_lost_changes: f64,
-    /// Changes after that server is back.
+    /// Changes after the return of that server.
     pub node_back_changes: f64,
-    /// ... and of the volume that another server takes over.
+    /// Changes for the volume that another server takes over.
     pub takeover_changes: f64,
 }
 
-/// Column names and values, as [`Measured::row`] has them.
+/// Column names, in the order of [`Measured::row`].
 pub const COLUMNS: [&str; 18] = [
     "nodes",
     "read_ns",
@@ -131,7 +133,7 @@ impl Measured {
     }
 }
 
-/// Counts everything with this number of servers.
+/// Measures all costs with this number of servers.
 pub fn measure(nodes: usize, effort: Effort) -> Measured {
     let (mut world, mut measured) = opened(nodes);
     (0..nodes).for_each(|volume| world.fill(volume));
@@ -142,7 +144,8 @@ pub fn measure(nodes: usize, effort: Effort) -> Measured {
     measured
 }
 
-/// Does operations alone, in `measured_operations`: their instructions may be counted from outside.
+/// Runs operations alone, in `measured_operations`, so that another program can count their
+/// instructions.
 pub fn measure_operations(nodes: usize, operations: u64, writes_percent: u64) {
     let (mut world, _) = opened(nodes);
     world.fill(0);
@@ -150,13 +153,13 @@ pub fn measure_operations(nodes: usize, operations: u64, writes_percent: u64) {
     measured_operations(&mut world, 0, operations, writes_percent);
 }
 
-/// The counted work: a tool that counts instructions does so inside this function only.
+/// The measured work: a tool that counts instructions counts inside this function only.
 #[inline(never)]
 fn measured_operations(world: &mut World, volume: usize, operations: u64, writes_percent: u64) {
     world.operate(volume, std::hint::black_box(operations), writes_percent);
 }
 
-/// Servers whose volumes are open, and the cost of opening them.
+/// Returns servers whose volumes are open, and the cost of opening them.
 fn opened(nodes: usize) -> (World, Measured) {
     let mut world = World::new(nodes);
     let before = resident_bytes();
@@ -169,7 +172,7 @@ fn opened(nodes: usize) -> (World, Measured) {
 
 fn operate(world: &mut World, measured: &mut Measured, effort: Effort) {
     let Effort { operations, rounds } = effort;
-    // Writing the data changes the record, and each disk promises so.
+    // Writing the data changes the record, and each disk promises its epoch.
     world.rest(REACTING);
     for writes_percent in [0, 100] {
         let mut best = u64::MAX;
@@ -210,7 +213,7 @@ fn sum(changes: &[u64]) -> u64 {
     changes.iter().sum()
 }
 
-/// A disk is lost and comes back, then a server.
+/// Loses a disk and brings it back, then a server.
 fn strike(world: &mut World, measured: &mut Measured) {
     let last = world.nodes() - 1;
     let others = last as f64;
@@ -250,7 +253,7 @@ fn thread_ns() -> u64 {
     time.tv_sec as u64 * SECOND + time.tv_nsec as u64
 }
 
-/// Memory of this process in bytes; 0 if nobody knows.
+/// Returns the memory of this process in bytes; 0 if unknown.
 fn resident_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));

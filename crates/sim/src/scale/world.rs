@@ -18,17 +18,18 @@ use store::api::WriteClass;
 use sys::BufMut;
 use types::{BLOCK_BYTES, DiskId, Lba, Monotonic, NodeId, PoolId, VolumeId};
 
-/// Interval at which servers take their messages and do all that is due.
+/// Interval at which servers take their messages and do all due work.
 const TICK: u64 = 50 * MILLISECOND;
-/// A message's way within a server, to another one, and a change of the cluster state.
+/// Latency of a message within a server, of one to another server, and of a change of the cluster
+/// state.
 const NEAR: u64 = 2 * MICROSECOND;
 const FAR: u64 = 40 * MICROSECOND;
 const STATE: u64 = 500 * MICROSECOND;
-/// Time in which a disk answers.
+/// Latency of a disk.
 const DISK: u64 = 60 * MICROSECOND;
-/// A refusal by a server that is not there.
+/// Latency of a refusal on behalf of a server that is down.
 const REFUSED: u64 = MILLISECOND;
-/// Timeout of a wait for a goal: without it a missed goal would keep the run from ending.
+/// Timeout of a wait for a goal: without it, a missed goal would keep the run from ending.
 const PATIENCE: u64 = 120 * SECOND;
 
 enum Event {
@@ -51,21 +52,21 @@ struct SimDisk {
 
 struct Server {
     is_up: bool,
-    /// Grows with each start of the process.
+    /// Number that grows with each start of the process.
     life: u64,
 }
 
 struct Volume {
     id: VolumeId,
-    /// The server that has it open, or is to.
+    /// The server that has the volume open, or should have it.
     node: usize,
     opening: u64,
     coordinator: Option<Coordinator>,
     timer_at: Option<u64>,
     random: u64,
-    /// Operations that wait for an answer.
+    /// Operations without an answer yet.
     in_flight: u64,
-    /// Operations that are to be begun as others are answered.
+    /// Operations to begin as others are answered.
     left: u64,
     writes_percent: u64,
 }
@@ -82,26 +83,26 @@ pub(super) struct World {
     pools: Vec<Rc<RefCell<PoolView>>>,
     state: MemoryState,
     heartbeats: Heartbeats,
-    /// Heartbeats rest: they are counted by themselves.
+    /// Whether heartbeats are suspended, since they are counted separately.
     is_quiet: bool,
     pub counts: Counts,
 }
 
 fn numbered(kind: u8, number: usize) -> [u8; 16] {
     let mut bytes = [kind; 16];
-    // Ids are as random as those of real disks: order says nothing of the server.
+    // Ids are as random as those of real disks: their order does not reveal the server.
     let mixed = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bytes[..8].copy_from_slice(&mixed.to_be_bytes());
     bytes
 }
 
-/// The way from a server to a disk of another, or of its own.
+/// Returns the route from a server to a disk of another, or of its own.
 fn route(of: usize, from: usize, slabs: u64) -> Route {
     if of == from { Route::Local } else { Route::Remote { is_down: false, reported: (slabs, slabs) } }
 }
 
 impl World {
-    /// Servers that are up, each with its disks and a volume that nobody has opened yet.
+    /// Makes servers that are up, each with its disks and a volume that is not open yet.
     pub fn new(nodes: usize) -> Self {
         let slabs = CHUNKS * COPIES * 4 / DISKS_PER_NODE as u64;
         let disks: Vec<SimDisk> = (0..nodes * DISKS_PER_NODE)
@@ -167,7 +168,7 @@ impl World {
         self.servers.len()
     }
 
-    /// Bytes of all records in the cluster state.
+    /// Returns the bytes of all records in the cluster state.
     pub fn state_bytes(&self) -> usize {
         self.state.dump().entries.iter().map(|(key, value)| key.len() + value.len()).sum()
     }
@@ -177,7 +178,7 @@ impl World {
         self.queue.insert((self.now + delay, self.sequence), event);
     }
 
-    /// Does the next event.
+    /// Runs the next event.
     fn step(&mut self) {
         let Some(((at, _), event)) = self.queue.pop_first() else { return };
         self.now = at;
@@ -236,7 +237,7 @@ impl World {
         let mut responses = Vec::new();
         if let Some(replica) = &mut disk.replica {
             replica.poll(&mut responses);
-            // Opens that waited for the work of another session may have begun.
+            // Opens that waited for the operations of another session may have begun.
             replica.poll(&mut responses);
             if replica.store().pending() > 0 {
                 disk.is_poll_scheduled = true;
@@ -252,7 +253,7 @@ impl World {
         }
     }
 
-    /// Calls a volume's coordinator, if it is open, and carries its messages.
+    /// Calls a volume's coordinator, if the volume is open, and carries its messages.
     fn tell(&mut self, volume: usize, something: impl FnOnce(&mut Coordinator, Monotonic)) {
         let now = Monotonic(self.now);
         if let Some(coordinator) = &mut self.volumes[volume].coordinator {
@@ -305,7 +306,7 @@ impl World {
         }
     }
 
-    /// Operations were answered: others begin in their place.
+    /// Handles answered operations: others begin in their place.
     fn answered(&mut self, number: usize, completions: &mut Vec<SpaceCompletion>) {
         for completion in completions.drain(..) {
             self.counts.answered += 1;
@@ -368,7 +369,8 @@ impl World {
         self.pump(number);
     }
 
-    /// Lets all servers hear, decide and send, and tells their coordinators the consequences.
+    /// Lets all servers receive, decide and send, and passes the consequences to their
+    /// coordinators.
     fn beat(&mut self) {
         let up: Vec<bool> = self.servers.iter().map(|server| server.is_up).collect();
         let told = self.heartbeats.beat(self.now, &up, &self.state, &mut self.counts);
@@ -422,7 +424,7 @@ impl World {
         }
     }
 
-    /// Runs until something is so; panics if it does not become so.
+    /// Runs until a condition holds; panics if that does not happen in time.
     fn run_until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let until = self.now + PATIENCE;
         while !is_so(self) {
@@ -431,7 +433,7 @@ impl World {
         }
     }
 
-    /// Runs for a while.
+    /// Runs for this time.
     pub fn rest(&mut self, lasting: u64) {
         let until = self.now + lasting;
         while self.now < until {
@@ -447,7 +449,7 @@ impl World {
         });
     }
 
-    /// Until each volume has all its copies on disks that are in sync.
+    /// Runs until each volume has all its copies on disks in sync.
     pub fn run_until_whole(&mut self) {
         self.run_until("copies that are whole", |world| {
             world.volumes.iter().all(|volume| {
@@ -478,7 +480,8 @@ impl World {
         self.run_until("a filled volume", |world| world.volumes[number].in_flight == 0);
     }
 
-    /// Has a volume do `operations` operations of one block, 32 at a time. Heartbeats rest meanwhile.
+    /// Runs `operations` operations of one block on a volume, 32 at a time. Heartbeats are
+    /// suspended meanwhile.
     pub fn operate(&mut self, number: usize, operations: u64, writes_percent: u64) {
         const DEPTH: u64 = 32;
         self.is_quiet = true;
@@ -491,7 +494,7 @@ impl World {
         self.is_quiet = false;
     }
 
-    /// A disk answers nothing but errors from now on.
+    /// Makes a disk answer only errors from now on.
     pub fn lose_disk(&mut self, place: usize) {
         self.disks[place].store.set_fault(FakeFault::Errors);
     }
@@ -500,7 +503,7 @@ impl World {
         self.disks[place].store.set_fault(FakeFault::None);
     }
 
-    /// A server's process ends, and its volume with it.
+    /// Ends a server's process, and its volume with it.
     pub fn lose_node(&mut self, node: usize) {
         self.servers[node].is_up = false;
         self.servers[node].life += 1;

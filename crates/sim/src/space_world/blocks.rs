@@ -9,7 +9,8 @@ pub(crate) const VOLUME: VolumeId = VolumeId::from_bytes([0x51; 16]);
 pub(crate) const CHUNK_BLOCKS: u64 = 512;
 /// Chunks of the volume; the last one is of class Append.
 pub(crate) const CHUNKS: u64 = 5;
-/// Offset in a block at which its value stands a second time: before the bytes that prove a block of class Append.
+/// Offset in a block of the second copy of its value: before the bytes that prove a block of class
+/// Append.
 const END: usize = BLOCK_BYTES - codes::SEAL_BYTES - 8;
 
 /// Whether the block is in the chunk of class Append.
@@ -17,7 +18,8 @@ pub(crate) fn is_append(lba: u64) -> bool {
     lba / CHUNK_BLOCKS == CHUNKS - 1
 }
 
-/// Makes blocks that say which write they are from, and their address; one of class Append proves it, later ones by a higher order.
+/// Makes blocks that contain their write's number and their address. A block of class Append proves
+/// itself, later ones by a higher order.
 pub(crate) fn payload(value: u64, lba: u64, blocks: u64) -> Payload {
     let mut data = BufMut::zeroed(blocks as usize * BLOCK_BYTES);
     for (at, block) in data.chunks_mut(BLOCK_BYTES).enumerate() {
@@ -33,7 +35,7 @@ pub(crate) fn payload(value: u64, lba: u64, blocks: u64) -> Payload {
     Payload::from(data.freeze())
 }
 
-/// Tells which write a block is from; `None` if it is from no write to this address.
+/// Returns the write that a block is from; `None` if it is from no write to this address.
 pub(crate) fn value_of(block: &[u8], lba: u64) -> Option<u64> {
     let word =
         |at: usize| block.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);

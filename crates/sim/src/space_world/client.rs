@@ -1,5 +1,5 @@
-//! Clients: each does one operation after the other, on any coordinator that it finds, and remembers
-//! the answers.
+//! Clients: each performs one operation after the other, on any coordinator that it finds, and
+//! remembers the answers.
 
 use super::blocks::{CHUNK_BLOCKS, CHUNKS, is_append, payload, value_of};
 use super::oracle::{Register, ZERO};
@@ -13,7 +13,7 @@ use types::{BLOCK_BYTES, Lba};
 /// First blocks, within a chunk, of the clients' operations: both regions, and their border.
 const PLACES: [u64; 4] = [0, 100, 253, 400];
 
-/// An operation of a client, under way.
+/// An operation of a client, in progress.
 #[derive(Debug, Clone)]
 pub(crate) enum Doing {
     Read {
@@ -24,7 +24,7 @@ pub(crate) enum Doing {
         blocks: u64,
         value: u64,
     },
-    /// These blocks of a chunk that is given back.
+    /// Blocks of a chunk that is given back.
     Discard {
         lbas: Vec<u64>,
         value: u64,
@@ -38,13 +38,13 @@ pub(crate) struct Client {
     pub began: u64,
     /// Virtual time at which it began.
     pub since: u64,
-    /// Virtual time at which the client gives up.
+    /// Virtual time at which the client gives the operation up.
     pub patience_until: u64,
     pub token: u64,
 }
 
 impl Client {
-    /// Whether it waits for the answer to this operation.
+    /// Whether the client waits for the answer to this operation.
     pub fn awaits(&self, token: u64) -> bool {
         self.doing.as_ref().is_some_and(|(_, doing)| *doing == token)
     }
@@ -60,7 +60,8 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Chooses a few blocks or a whole chunk to give back, if a later read can tell whether that was done.
+    /// Chooses a few blocks or a whole chunk to give back, if a later read can show whether that
+    /// was done.
     fn choose_discard(&mut self, random: &mut Random, step: u64) -> Option<(Doing, SpaceRequest)> {
         let chunk = random.below(CHUNKS);
         let place = PLACES[random.below(PLACES.len() as u64) as usize];

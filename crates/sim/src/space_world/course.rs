@@ -1,4 +1,4 @@
-//! The course of a run: its time, its chance, the events to come, and the findings so far.
+//! The course of a run: its time, its random numbers, the events to come, and the findings so far.
 
 use super::event::Event;
 use super::scenario::Scenario;
@@ -30,7 +30,7 @@ pub struct Coverage {
     pub reconciled_blocks: u64,
     /// Blocks written again from another copy after a checksum failed.
     pub repaired_blocks: u64,
-    /// Reads of one copy that were late and asked of another one too.
+    /// Late reads of one copy that were sent to another one too.
     pub hedged_reads: u64,
     /// Regions copied to a disk that came back.
     pub resynced_regions: u64,
@@ -42,25 +42,25 @@ pub struct Coverage {
     pub no_space: u64,
     /// Disks added to the pool during the run.
     pub added_disks: u64,
-    /// Times that all disks went at once.
+    /// Times that all disks left at once.
     pub all_away: u64,
-    /// Times that a node took another one for dead.
+    /// Times that a node declared another one dead.
     pub dead_nodes: u64,
     /// Links that lost large messages for a while.
     pub large_losses: u64,
-    /// Times that a node fell silent since its large messages reached nobody.
+    /// Times that a node fell silent because its large messages reached no other.
     pub retreats: u64,
     /// Times that a process was stopped for a while.
     pub freezes: u64,
-    /// Times that a node which could not open the volume left it to another one.
+    /// Times that a node that could not open the volume left it to another one.
     pub passed_on: u64,
-    /// Epochs that a server named and no record gave, and requests that were refused for theirs.
+    /// Epochs that a server named and no record gave.
     pub strange_epochs: u64,
     /// Requests that a disk refused for an epoch that no record gave.
     pub refused_epochs: u64,
-    /// Times that a disk which was being retired went away for a moment.
+    /// Times that a disk being retired went away for a moment.
     pub retiring_away: u64,
-    /// Times that older images were put in the places of disks.
+    /// Times that older images replaced disks.
     pub gone_back: u64,
 }
 
@@ -74,10 +74,10 @@ impl std::fmt::Display for Moment {
     }
 }
 
-/// Time, chance and record of a run, which all its parts share.
+/// Time, random numbers and record of a run, which all its parts share.
 ///
-/// Time and step never go back, and no event to come lies before `now`. All chance is drawn from `random`, in the order of
-/// events: that is why a seed replays bit for bit.
+/// Time and step never go back, and no event to come lies before `now`. All random numbers come
+/// from `random`, in the order of events, so that a seed replays bit for bit.
 pub(crate) struct Course {
     pub scenario: Scenario,
     pub random: Random,
@@ -85,10 +85,10 @@ pub(crate) struct Course {
     pub now: u64,
     /// Number of the event: the oracle's time.
     pub step: u64,
-    /// The end of the first phase, after which there are no more faults.
+    /// End of the first phase, after which there are no more faults.
     pub faults_end: u64,
     queue: BTreeMap<(u64, u64), Event>,
-    /// Number of the last event that was queued: events of one time happen in the order in which they were queued.
+    /// Number of the last queued event: events of one time happen in the order of queueing.
     sequence: u64,
     last_token: u64,
     pub violations: Vec<String>,
@@ -113,7 +113,7 @@ impl Course {
         }
     }
 
-    /// Queues an event; it happens at least a nanosecond from now.
+    /// Queues an event for at least a nanosecond from now.
     pub fn after(&mut self, nanoseconds: u64, event: Event) {
         self.sequence += 1;
         self.queue.insert((self.now + nanoseconds.max(1), self.sequence), event);
@@ -136,7 +136,7 @@ impl Course {
         self.now < self.faults_end
     }
 
-    /// Gives a number that nothing else of the run has.
+    /// Returns a number that is unique in the run.
     pub fn new_token(&mut self) -> u64 {
         self.last_token += 1;
         self.last_token

@@ -1,8 +1,8 @@
-//! How servers judge epochs from other servers, in runs in which one of them lies:
+//! Servers' decisions on epochs from other servers, in runs in which one of them lies:
 //! [`space::local::epochs`] itself, and around it the handling by `space::local`.
 //!
-//! A server that lies begins a session under an epoch that no record gave. No disk promises such an
-//! epoch, whichever other faults occur: every later owner would be kept out.
+//! A server that lies begins a session under an epoch that no record gave. No disk may promise such
+//! an epoch, under any other faults: it would lock out every later owner.
 
 use super::blocks::VOLUME;
 use super::course::{Course, MICROSECOND};
@@ -16,13 +16,13 @@ use space::local::epochs::{Asked, Epochs};
 use space::message::{BusError, PeerId, Priority, ReplicaOperation, Request, RequestId, Response, SessionId};
 use types::Epoch;
 
-/// Each server's knowledge of records, as far as it judges others by them.
+/// Each server's knowledge of records, by which it decides on others' requests.
 pub(crate) struct Gates {
     of: Vec<Epochs>,
     last_token: u64,
 }
 
-/// The connection of a server's process to all others.
+/// Returns the connection of a server's process to all others.
 fn peer_of(servers: &Servers, node: usize) -> PeerId {
     PeerId(servers.nodes[node].incarnation * 16 + node as u64)
 }
@@ -32,7 +32,8 @@ impl Gates {
         Self { of: (0..nodes).map(|_| Epochs::default()).collect(), last_token: 0 }
     }
 
-    /// Takes a request to its disk, or lets it wait until the record is known that gave its epoch.
+    /// Passes a request to its disk, or makes it wait until the record that gave its epoch is
+    /// known.
     pub fn receive(
         &mut self,
         course: &mut Course,
@@ -62,7 +63,7 @@ impl Gates {
         course.after(500 * MICROSECOND, Event::RecordRead { node, incarnation, token });
     }
 
-    /// The record that a server wanted is there; without `state` it cannot be read.
+    /// Handles a record that a server requested; without `state` it cannot be read.
     pub fn has_read(
         &mut self,
         course: &mut Course,
@@ -88,14 +89,14 @@ impl Gates {
         }
     }
 
-    /// A server acts by a record from now on.
+    /// Makes a server act on a record from now on.
     pub fn note(&mut self, course: &mut Course, servers: &mut Servers, node: usize, record: &VolumeRecord) {
         if course.scenario.strange_epochs {
             self.of[node].note(record).into_iter().for_each(|asked| admit(course, servers, asked));
         }
     }
 
-    /// A server's process is about to end.
+    /// Handles the imminent end of a server's process.
     pub fn end(&mut self, servers: &Servers, node: usize) {
         let peer = peer_of(servers, node);
         self.of[node] = Epochs::default();
@@ -109,13 +110,13 @@ fn admit(course: &mut Course, servers: &mut Servers, asked: Asked) {
     }
 }
 
-/// Has a server name an epoch to another one's disk that is far beyond the record's.
+/// Makes a server name an epoch, far beyond the record's, to another one's disk.
 pub(crate) fn lie(course: &mut Course, servers: &Servers, state: &MemoryState, from: usize, to: usize) {
     let node = servers.disks[to].node;
     let Some(recorded) = recorded(state).filter(|_| from != node && servers.nodes[from].up) else { return };
     course.coverage.strange_epochs += 1;
     let epoch = Epoch(recorded.0 + course.random.between(1_000, 1 << 32));
-    // Sessions are numbered by node, and no opening comes to these.
+    // Sessions are numbered by node, and no opening reaches these.
     let session = SessionId(((0xfff0 + from as u64) << 32) + course.new_token());
     let operation = ReplicaOperation::Open { least: Epoch(0), settled: Epoch(0) };
     let (volume, id, priority) = (VOLUME, RequestId(1), Priority::Client);
@@ -124,7 +125,7 @@ pub(crate) fn lie(course: &mut Course, servers: &Servers, state: &MemoryState, f
     course.after(300 * MICROSECOND, Event::Request { to, from, incarnations, request });
 }
 
-/// Says which disk has promised an epoch that no record has given yet.
+/// Names a disk that has promised an epoch that no record has given yet.
 pub(crate) fn check(servers: &Servers, state: &MemoryState, disk: usize) -> Option<String> {
     let (disk, recorded) = (&servers.disks[disk], recorded(state)?);
     let (id, promised) = (disk.id, disk.promised);

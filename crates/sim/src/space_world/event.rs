@@ -1,4 +1,4 @@
-//! Events at moments of a run.
+//! Events of a run.
 
 use records::{Answer, Request as StateRequest};
 use space::message::{Request, Response};
@@ -59,12 +59,12 @@ pub(crate) enum Event {
 pub(crate) enum Healing {
     Restart(usize),
     Reconnect(usize, usize),
-    /// Nothing is lost any more for being large.
+    /// Large messages get through again.
     Large,
     Disk(usize),
     State,
     Scrub(usize, u64),
-    /// The right disks are back in the places of older images.
+    /// The right disks are back in place of older images.
     Images,
     All,
 }

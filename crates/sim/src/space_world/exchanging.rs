@@ -1,8 +1,9 @@
-//! Exchanges disks for older images of themselves while their servers are down.
+//! Replacement of disks by older images of themselves while their servers are down.
 //!
-//! Only images that have promised less than the record says: younger ones are not told from what they are images of (docs/PROTOCOL.md, "Limits").
-//! Of all disks: nothing may be served until the right ones are back. Of one disk, or all of a node, which stay what they are: others have
-//! all that they had.
+//! Only images that have promised less than the record says, since younger ones cannot be
+//! recognized (docs/PROTOCOL.md, "Limits"). If all disks are replaced, the volume must not be
+//! served until the right ones are back. If one disk, or all of a node, are replaced, the images
+//! stay: other disks have all their data.
 
 use super::course::MILLISECOND;
 use super::event::{Event, Healing};
@@ -13,8 +14,8 @@ use records::VolumeRecord;
 use space::coordinator::Phase;
 
 impl SpaceWorld {
-    /// Puts the images that were taken in the places of all disks, of one, or of all of its node; takes images if there are none that are old
-    /// enough.
+    /// Puts the images taken earlier in the places of all disks, of one, or of all of its node.
+    /// Takes images if there are none that are old enough.
     pub(super) fn go_back(&mut self, disk: usize, lasting: u64) {
         let Self { course, servers, judge, images, .. } = self;
         let all = course.scenario.older_images_of_all;
@@ -71,7 +72,7 @@ impl SpaceWorld {
         self.images.taken.clear();
     }
 
-    /// Looks whether older images are served.
+    /// Checks that older images are not served.
     pub(super) fn watch_images(&mut self) {
         if self.images.right.is_empty() {
             return;

@@ -23,13 +23,13 @@ pub(crate) enum Kind {
     AllAway,
     /// A link loses large messages.
     LoseLarge,
-    /// Only small messages pass between a node and everybody else.
+    /// Only small messages get through between a node and all others.
     LoseLargeOfNode,
     /// A server names an epoch that no record gave.
     Lie,
-    /// The disk that is being retired is away for a moment.
+    /// The disk being retired is away for a moment.
     RetiringAway,
-    /// Disks hold what they held before.
+    /// Disks go back to earlier contents.
     GoBack,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Strike {
 }
 
 impl Strike {
-    /// Chooses a fault of those that the scenario has, if it has any.
+    /// Chooses one of the scenario's faults, if there is any.
     pub fn choose(course: &mut Course, nodes: usize, disks: usize) -> Option<Self> {
         let kind = course.random.pick(&kinds(&course.scenario))?;
         let node = course.random.below(nodes as u64) as usize;
@@ -65,7 +65,7 @@ pub(crate) fn pause(course: &mut Course) -> u64 {
     next.min(course.faults_end.saturating_sub(course.now))
 }
 
-/// Lists the kinds of faults that a scenario has, as often as each is to be likely.
+/// Lists the kinds of faults of a scenario, each as often as it should be likely.
 fn kinds(scenario: &Scenario) -> Vec<Kind> {
     let parts: [(bool, &[Kind]); 15] = [
         (scenario.crashes, &[Kind::Crash, Kind::Crash, Kind::Crash, Kind::CrashAll]),

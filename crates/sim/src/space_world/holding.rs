@@ -1,31 +1,31 @@
 //! Each node's hold on the volume.
 //!
-//! A volume is not served as soon as its virtual disk is: the file layer on it opens after that, which
-//! takes its time, and may fail. Nor does a node let go of one at once: commands on it have to end.
-//! Meanwhile nothing is opened, even if the node hears that it should. It checks whether it is to have
-//! the volume only when it hears of something new, or has let go of the volume.
+//! A volume is not served as soon as its virtual disk is: the file layer opens after that, which
+//! takes time and may fail. Nor does a node release a volume at once: commands on it must end.
+//! Meanwhile the node opens nothing, even if it learns that it should. It checks whether it should
+//! have the volume only on news, or after it has released the volume.
 
 use super::course::{Course, MILLISECOND};
 use super::membership::Known;
 use space::takeover::{LetGo, Tried};
 
-/// Pause before a volume that could not be opened is tried again.
+/// Pause before a volume that could not be opened is opened again.
 const PAUSE: u64 = 500 * MILLISECOND;
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// Another node has it.
+    /// Another node has the volume.
     #[default]
     Elsewhere,
-    /// The virtual disk opens.
+    /// The virtual disk is being opened.
     Opening,
-    /// The file layer opens, until then.
+    /// The file layer is being opened, until this time.
     Mounting {
         until: u64,
         fails: bool,
     },
     Serving,
-    /// Commands on it end.
+    /// Commands on it are ending.
     LettingGo {
         until: u64,
     },
@@ -33,7 +33,7 @@ pub(super) enum Hold {
     Failed {
         at: u64,
     },
-    /// The node tries again then.
+    /// The node tries again at this time.
     Waiting {
         until: u64,
     },
@@ -46,14 +46,14 @@ pub(crate) struct Holding {
     /// The last opening.
     pub(super) tried: Option<Tried>,
     let_go: LetGo,
-    /// The records are to be read before the node looks again.
+    /// Whether the node must read the records before it checks again.
     reads: bool,
     pub(super) looks: bool,
     known: Option<Known>,
 }
 
 impl Holding {
-    /// Takes the node's present knowledge; `has_read`: the records were read.
+    /// Updates the node's present knowledge; `has_read`: the records were read.
     pub(super) fn hear(&mut self, known: Known, has_read: bool) {
         self.reads |= self.let_go.take();
         self.looks |= has_read && std::mem::take(&mut self.reads);

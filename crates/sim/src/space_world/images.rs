@@ -17,7 +17,7 @@ impl Held {
         Self { image: disk.medium.image(), promised: promised(disk) }
     }
 
-    /// Has the disk hold this again. No replica has it open.
+    /// Restores these contents on the disk, which no replica has open.
     pub fn put(&self, disk: &mut SimDisk) {
         debug_assert!(disk.replica.is_none());
         disk.medium.put(&self.image);
@@ -29,20 +29,23 @@ impl Held {
 #[derive(Default)]
 pub(super) struct Images {
     pub taken: Vec<Held>,
-    /// Contents that the disks should have, while older images of all are in their places.
+    /// Contents that the disks should have, while older images are in the places of all of them.
     pub right: Vec<Held>,
-    /// Until then a node may be put out for its last crash: that others take it for dead comes late, also if it is back.
+    /// Time until which a node may be expelled for its last crash: others may consider it dead
+    /// late, even after its return.
     pub may_expel_until: u64,
 }
 
 impl Images {
-    /// Whether a disk is an older image already, and no record has decided on it yet: a second one might have the only other copy.
+    /// Whether a disk is an older image already, and no record has decided on it yet: a second one
+    /// might have the only other copy.
     pub fn is_any_in_place(record: &VolumeRecord, disks: &[SimDisk]) -> bool {
         let counted = disks.iter().filter(|disk| record.in_sync.contains(&disk.id));
         counted.map(promised).any(|promised| promised < record.promised)
     }
 
-    /// Whether the image that was taken of the disk is known for older: it has promised less than the record says.
+    /// Whether the image taken of the disk is recognizably older: it has promised less than the
+    /// record says.
     pub fn is_older(&self, record: &VolumeRecord, disks: &[SimDisk], index: usize) -> bool {
         let taken = self.taken.get(index);
         record.in_sync.contains(&disks[index].id) && taken.is_some_and(|held| held.promised < record.promised)

@@ -22,7 +22,7 @@ pub(crate) struct Judge {
     /// Revision of the last record.
     revision: u64,
     beginnings: Beginnings,
-    /// The disks hold what they should not: nothing is judged by that.
+    /// Whether the disks hold wrong contents, so that they cannot be checked.
     pub is_blind: bool,
 }
 
@@ -39,7 +39,7 @@ impl Judge {
         self.records.last()
     }
 
-    /// Looks at the record after a change of the cluster state.
+    /// Checks the record after a change of the cluster state.
     pub fn state_changed(
         &mut self,
         course: &mut Course,
@@ -83,7 +83,7 @@ impl Judge {
         );
     }
 
-    /// Takes notice of a client's operation on a node's coordinator, which is about to begin.
+    /// Notes a client's operation on a node's coordinator that is about to begin.
     pub fn asked(&mut self, step: u64, servers: &Servers, node: usize, doing: &Doing) {
         let Doing::Write { lba, .. } = doing else { return };
         let chunk = chunk_of(*lba);
@@ -94,7 +94,7 @@ impl Judge {
         self.beginnings.asked(chunk, is_unborn, is_latest, step);
     }
 
-    /// Looks at blocks whose write a node's coordinator acknowledged.
+    /// Checks blocks whose write a node's coordinator acknowledged.
     pub fn acknowledged(
         &mut self,
         course: &mut Course,
@@ -114,8 +114,8 @@ impl Judge {
         }
         for lba in lbas {
             let Some(register) = history.registers.get(&lba) else { continue };
-            // A copy may leave between the answer of the last disk and this moment, or become an older image of itself: it counts for the
-            // number of copies.
+            // A copy may leave between the answer of the last disk and this moment, or become an
+            // older image of itself. It still counts here.
             let gone_back = own.in_sync.iter().filter(|disk| look.went_back(**disk, own)).count();
             let count = look.copies(lba, own).len() + gone_back;
             let copies = look.copies(lba, record);
@@ -130,7 +130,7 @@ impl Judge {
         }
     }
 
-    /// Looks at all copies at the end, when they have to be equal.
+    /// Compares all copies at the end, when they must be equal.
     pub fn check_copies(&self, course: &mut Course, disks: &[SimDisk], history: &History) {
         let Some(record) = self.records.last() else { return };
         let look = Look { disks, history };
@@ -147,8 +147,8 @@ impl Judge {
         }
     }
 
-    /// Looks at the end, when every disk is there, whether each chunk has all copies for which there is room: slabs of other disks, and
-    /// those that a disk which is out has still.
+    /// Checks at the end, when every disk is present, that each chunk has all copies for which
+    /// there is space: slabs of other disks, and those that an expelled disk still has.
     pub fn check_counts(&self, course: &mut Course, disks: &[SimDisk], retired: Option<DiskId>) {
         let Some(record) = self.records.last() else { return };
         for chunk in (0..CHUNKS).map(|chunk| ChunkIndex(chunk as u32)) {
@@ -166,7 +166,8 @@ impl Judge {
                 let is_usable = record.in_sync.contains(&disk.id) && Some(disk.id) != retired;
                 is_usable && is_apart(disk) && store.slabs().1 > 0
             };
-            // One that was away only for moments is never forgotten while it has the second copy of something.
+            // A disk that was away only for moments is never forgotten while it has the second copy
+            // of a chunk.
             let is_forgotten =
                 |disk: &SimDisk| course.scenario.retiring_away && Some(disk.id) == retired && !counts(disk);
             let is_out =
@@ -183,25 +184,26 @@ impl Judge {
     }
 }
 
-/// The chunk of a block.
+/// Returns the chunk of a block.
 fn chunk_of(lba: u64) -> ChunkIndex {
     ChunkIndex((lba / CHUNK_BLOCKS) as u32)
 }
 
-/// A look into the stores, past their replicas.
+/// Direct access to the stores, past their replicas.
 struct Look<'a> {
     disks: &'a [SimDisk],
     history: &'a History,
 }
 
 impl Look<'_> {
-    /// Whether stores can be looked into without asking them.
+    /// Whether stores can be read directly, without requests.
     fn is_possible(&self) -> bool {
         self.disks.iter().all(|disk| !disk.medium.is_real())
     }
 
-    /// Whether the disk became an older image of itself: it has promised less than the record says. No session can be opened with it
-    /// before a record has decided on it (docs/PROTOCOL.md), so until then nobody reads what it has.
+    /// Whether the disk became an older image of itself: it has promised less than the record says.
+    /// No session with it can begin before a record has decided on it (docs/PROTOCOL.md), so until
+    /// then nothing reads its data.
     fn went_back(&self, disk: DiskId, record: &VolumeRecord) -> bool {
         let known = self.disks.iter().find(|known| known.id == disk);
         let store = known.and_then(|known| known.medium.fake());

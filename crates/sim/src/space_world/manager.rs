@@ -1,5 +1,5 @@
-//! Opens the volume, and decides when it is whole again: the manager that a cluster has, reduced to the
-//! needs of this world.
+//! Opens the volume, and decides when it is whole again: a cluster's manager, reduced to the needs
+//! of this world.
 
 use super::blocks::{CHUNK_BLOCKS, VOLUME};
 use super::course::{Course, MILLISECOND};
@@ -54,14 +54,14 @@ impl Manager {
                     && node.serves
                     && found.record() == record
                     && (found.chunk_counts().1 == 0 || patient)
-                    // A client that gave up may have left a write on its way.
+                    // A client that gave up may have left a write in flight.
                     && found.is_drained()
                     && found.is_reconciled()
             })
         })
     }
 
-    /// Looks whether chunks stay short of copies that nobody makes.
+    /// Checks that no chunk stays short of copies without a job that makes them.
     fn watch_copies(&mut self, course: &mut Course, servers: &Servers, record: Option<&VolumeRecord>) {
         let serving = servers
             .nodes
@@ -81,13 +81,13 @@ impl Manager {
         course.violate(self.watch.look(course.now, coordinator.record(), self.retired, wrong, jobs));
     }
 
-    /// Looks after the volume.
+    /// Opens the volume, and checks it.
     pub fn look_after(&mut self, course: &mut Course, servers: &Servers, record: Option<&VolumeRecord>) {
         course.after(20 * MILLISECOND, Event::Manage);
         self.watch_copies(course, servers, record);
     }
 
-    /// Starts a coordinator on a node that has none; returns its incarnation.
+    /// Starts a coordinator on a node that has none. Returns its incarnation.
     pub fn open_on(
         &mut self,
         course: &mut Course,
@@ -132,7 +132,7 @@ impl Manager {
         incarnation
     }
 
-    /// Retires a disk, if others have places for its copies: else the daemon refuses to.
+    /// Retires a disk if others have space for its copies; otherwise the daemon refuses to.
     pub fn retire(&mut self, course: &Course, servers: &mut Servers, disk: usize) {
         let id = servers.disks[disk].id;
         let others = servers.disks.iter().filter(|other| other.added && other.id != id);

@@ -2,9 +2,10 @@
 //! itself, with datagrams that the network loses, delays and repeats, and around it the steps of
 //! `cenote` and `node`.
 //!
-//! A node's process reads the records once in each term of its lease, which takes its time, and records
-//! another life before. All its other knowledge of them is late. It claims the volume if the rule names
-//! it, and serves once all owners that the record names have stopped answering.
+//! A node's process records another incarnation in each term of its lease, and then reads the
+//! records, which takes time. All its other knowledge of them is late. The process claims the
+//! volume if the rule names it, and serves once all owners that the record names have stopped
+//! answering.
 
 use super::course::{Course, MICROSECOND, MILLISECOND};
 use super::network::Network;
@@ -20,16 +21,16 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use types::{DiskId, Monotonic, NodeId};
 
-/// Interval at which nodes take their messages and do all that is due.
+/// Interval at which nodes take their messages and do all due work.
 pub(crate) const TICK: u64 = 5 * MILLISECOND;
-/// For how long a node may answer after it was heard.
+/// Time for which a node may answer after it was heard.
 pub(crate) const LEASE: Duration = Duration::from_millis(250);
-/// Age of a verdict from which it is about a life that was recorded later, too.
+/// Age from which a verdict applies to an incarnation that was recorded later, too.
 const VERDICT_STANDS: Duration = Duration::from_millis(500);
-/// How long after a crash others may take a node for dead that is back.
+/// Longest time after a crash for which others may consider a node dead that is back.
 pub(super) const VERDICT_MAX: u64 = 500 * MILLISECOND;
-/// How long large messages must be lost, or come through again, to prove a way lost, or good. A tenth
-/// of the real time.
+/// Time for which large messages must be lost, or get through again, to prove that a link is bad,
+/// or good. A tenth of the real time.
 const WAY_PROVEN: u64 = 300 * MILLISECOND;
 /// Half of the real times, so that a run has more of them.
 const TIMING: Timing = Timing {
@@ -43,7 +44,7 @@ const TIMING: Timing = Timing {
     cut_off: Duration::from_millis(500),
 };
 
-/// Records that a node has read and does not act by yet.
+/// Records that a node has read and does not act on yet.
 struct Reading {
     term: u64,
     life: u64,
@@ -53,27 +54,27 @@ struct Reading {
 /// A node's process.
 struct Process {
     heartbeats: Membership,
-    /// The last term in which it has read the records.
+    /// The last term in which the process has read the records.
     term: u64,
     lease_until: Monotonic,
     reading: Option<Reading>,
-    /// Nodes that a majority takes for dead, and since when.
+    /// Nodes dead by the majority's verdict, with the times since when.
     down: BTreeMap<usize, (u64, Dead)>,
-    /// Nodes whose disks are not counted on: those, and others that it cannot talk to.
+    /// Nodes whose disks do not count: dead ones, and those that this node cannot reach.
     gone: BTreeSet<usize>,
-    /// The record, and the last life of each node, as they were read last.
+    /// The record, and the last incarnation of each node, at the last reading.
     record: Option<Stored<VolumeRecord>>,
     lives: BTreeMap<NodeId, u64>,
-    /// Whether its large messages reach most of the nodes, and since when.
+    /// Whether the node's large messages reach most of the nodes, and since when.
     reach: (bool, u64),
-    /// Since when the cluster state has not answered.
+    /// Time since which the cluster state has not answered.
     unanswered_since: Option<u64>,
-    /// The node says nothing ([`Membership::hush`]).
+    /// Whether the node sends nothing ([`Membership::hush`]).
     is_silent: bool,
 }
 
-/// A node's knowledge that decides which node is to have the volume: the record's revision, the last
-/// lives, and those of the dead.
+/// A node's knowledge that decides which node should have the volume: the record's revision, the
+/// last incarnations, and those of dead nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Known {
     revision: u64,
@@ -90,14 +91,14 @@ pub(crate) struct Told {
     pub record: Option<VolumeRecord>,
 }
 
-/// Which heartbeats of a node are lost, until when.
+/// Times until which the heartbeats to or from a node are lost.
 #[derive(Debug, Clone, Copy, Default)]
 struct Deafness {
     sent_until: u64,
     heard_until: u64,
 }
 
-/// A datagram on its way.
+/// A datagram in flight.
 struct Datagram {
     from: usize,
     to: usize,
@@ -152,7 +153,7 @@ fn begin(course: &mut Course, nodes: usize, node: usize) -> Process {
 }
 
 impl Process {
-    /// Acts by the record, unless it has acted by a later one.
+    /// Acts on the record, unless the node has acted on a later one.
     fn heed(&mut self, record: Option<Stored<VolumeRecord>>, now: u64, told: &mut Told) {
         let known = self.record.as_ref().map_or(0, |known| known.revision);
         let Some(record) = record.filter(|record| record.revision >= known) else { return };
@@ -170,8 +171,8 @@ impl Liveness {
         Self { processes, deafness, flying: BTreeMap::new(), sent: 0 }
     }
 
-    /// Loses a node's messages out, in, or both, for a while; and perhaps resets its connections, which
-    /// says nothing of its process.
+    /// Loses a node's messages out, in, or both, for a while; and perhaps resets its connections,
+    /// which proves nothing about its process.
     pub fn silence(&mut self, course: &mut Course, node: usize, lasting: u64) {
         let until = course.now + lasting;
         let kind = course.random.below(3);
@@ -187,12 +188,12 @@ impl Liveness {
         }
     }
 
-    /// A process began.
+    /// Handles the start of a process.
     pub fn started(&mut self, course: &mut Course, node: usize) {
         self.processes[node] = begin(course, self.processes.len(), node);
     }
 
-    /// The connections of a node are reset: most others see that.
+    /// Resets the connections of a node, which most others notice.
     pub fn reset(&mut self, course: &mut Course, node: usize) {
         let now = Monotonic(course.now);
         for process in &mut self.processes {
@@ -202,12 +203,12 @@ impl Liveness {
         }
     }
 
-    /// All heartbeats arrive again.
+    /// Ends the loss of heartbeats.
     pub fn hear_all(&mut self) {
         self.deafness.fill(Deafness::default());
     }
 
-    /// Lets all nodes hear, decide and send; returns the news for each coordinator.
+    /// Lets all nodes receive, decide and send. Returns the news for each coordinator.
     pub fn beat(
         &mut self,
         course: &mut Course,
@@ -245,7 +246,7 @@ impl Liveness {
             }
             let is_deaf = self.deafness[to].heard_until > course.now;
             if servers.nodes[to].up && !network.is_cut(from, to) && !is_deaf {
-                // One that is refused has changed nothing.
+                // A refused message has changed nothing.
                 let _ = self.processes[to].heartbeats.receive(&bytes, Monotonic(course.now));
             }
         }
@@ -273,7 +274,8 @@ impl Liveness {
         }
     }
 
-    /// Has a node fall silent whose large messages reach nobody, and whom the state does not answer, as `node` does; and speak again.
+    /// Makes a node fall silent, as in `node`, if its large messages reach no other and the state
+    /// does not answer it; and speak again.
     fn retreat(
         &mut self,
         course: &mut Course,
@@ -306,12 +308,13 @@ impl Liveness {
         course.coverage.retreats += u64::from(process.is_silent && !was_silent);
     }
 
-    /// Whether the node says nothing, and opens nothing.
+    /// Whether the node sends nothing, and opens nothing.
     pub fn is_silent(&self, node: usize) -> bool {
         self.processes[node].is_silent
     }
 
-    /// Takes the lease; in another term of it the node records another life, reads the records, and acts by them a little later.
+    /// Takes the lease. In a new term of it the node records another incarnation, reads the
+    /// records, and acts on them a little later.
     fn lease(&mut self, course: &mut Course, state: Option<&MemoryState>, node: usize, told: &mut Told) {
         let process = &mut self.processes[node];
         if course.random.chance(400)
@@ -337,7 +340,7 @@ impl Liveness {
         }
     }
 
-    /// Takes the changes of the records.
+    /// Reads the changed records.
     fn watch(&mut self, course: &Course, state: &MemoryState, node: usize, told: &mut Told) {
         let process = &mut self.processes[node];
         let lives = state.list::<NodeLease>().unwrap_or_default();
@@ -345,7 +348,7 @@ impl Liveness {
         process.heed(read_record(state), course.now, told);
     }
 
-    /// Takes others for dead, or alive again, as a majority does.
+    /// Applies the majority's verdicts on dead and live nodes.
     fn judge(&mut self, course: &Course, servers: &Servers, node: usize, told: &mut Told) {
         let process = &mut self.processes[node];
         let cut_off = process.heartbeats.cut_off(Monotonic(course.now));
@@ -386,12 +389,12 @@ impl Liveness {
         }
     }
 
-    /// The record as the node has read it last.
+    /// Returns the record as last read by the node.
     pub fn record(&self, node: usize) -> Option<&VolumeRecord> {
         self.processes[node].record.as_ref().map(|record| &record.value)
     }
 
-    /// Liveness of the nodes, and the owners of the disks, as the node knows them.
+    /// Returns the liveness of the nodes and the owners of the disks, by the node's knowledge.
     pub fn view(&self, servers: &Servers, node: usize) -> View {
         let process = &self.processes[node];
         let candidate = |other: usize| {
@@ -404,7 +407,7 @@ impl Liveness {
         }
     }
 
-    /// The owner from which the node takes the volume over, if the rule names this node.
+    /// Returns the owner from which the node takes the volume over, if the rule names this node.
     pub fn to_open(&self, servers: &Servers, state: &MemoryState, node: usize) -> Option<Predecessor> {
         let (process, view) = (&self.processes[node], self.view(servers, node));
         let record = &process.record.as_ref()?.value;
@@ -413,7 +416,7 @@ impl Liveness {
             return None;
         }
         let owner = record.owner;
-        // One that was passed on is nobody's.
+        // A volume that was passed on has no owner.
         let Some(other) = owner.filter(|owner| *owner != id_of(node) && record.coordinator != 0) else {
             return Some(Predecessor { owner, ..Predecessor::default() });
         };
@@ -425,7 +428,8 @@ impl Liveness {
         (recorded == dead.life()).then_some(Predecessor { owner, fence, is_waited_out: false })
     }
 
-    /// Whether a claim may serve: nobody answers any more of those before it. If not, they are asked.
+    /// Whether a claim may serve, since no earlier owner answers any more. Otherwise, asks the
+    /// earlier owners.
     pub fn permits(&mut self, course: &Course, node: usize, claimed: Option<&Claimed>) -> bool {
         let (now, heartbeats) = (Monotonic(course.now), &mut self.processes[node].heartbeats);
         let former = |claimed: &Claimed, node: &NodeId| FormerOwner {
@@ -440,14 +444,14 @@ impl Liveness {
         permits
     }
 
-    /// Disks of nodes that this one has taken for dead for at least `at_least`.
+    /// Returns the disks of nodes that this one has considered dead for at least `at_least`.
     pub fn down(&self, course: &Course, servers: &Servers, node: usize, at_least: u64) -> BTreeSet<DiskId> {
         let down = &self.processes[node].down;
         let since = |disk: usize| down.get(&disk).is_some_and(|(since, _)| course.now - since >= at_least);
         servers.disks.iter().filter(|disk| since(disk.node)).map(|disk| disk.id).collect()
     }
 
-    /// Until when the node may answer.
+    /// Returns the end of the node's lease.
     pub fn lease_until(&self, node: usize) -> Monotonic {
         self.processes[node].lease_until
     }

@@ -1,9 +1,9 @@
-//! Coordinators and replicas of several nodes in virtual time, over a network that loses and delays, with a cluster state that
-//! fails.
+//! Coordinators and replicas of several nodes in virtual time, over a network that loses and delays
+//! messages, with a cluster state that fails.
 //!
-//! Owns the environment only: coordinators, replicas and, in some runs, stores are the shipped code. A
-//! run has a phase of faults, under which nothing acknowledged may be lost nor anything wrong be read;
-//! then everything is healed, and every copy of every block is read.
+//! Owns the environment only: coordinators, replicas and, in some runs, stores are the shipped
+//! code. A run has a phase of faults, in which no acknowledged write may be lost and no read may
+//! return wrong data. Then all faults are healed, and every copy of every block is read.
 
 mod blocks;
 mod client;

@@ -1,5 +1,5 @@
-//! Tells a run on standard error: `SIM_TELL=CHUNK` in the environment follows one chunk through faults, records, messages and
-//! clients. Changes nothing of the run.
+//! Prints a run to standard error: `SIM_TELL=CHUNK` in the environment follows one chunk through
+//! faults, records, messages and clients. Does not change the run.
 
 use super::blocks::{CHUNK_BLOCKS, value_of};
 use super::client::Doing;
@@ -10,7 +10,7 @@ use space::message::{Answer, ReplicaOperation, Request, Response};
 use std::sync::OnceLock;
 use types::{BLOCK_BYTES, DiskId};
 
-/// The chunk that is followed.
+/// Returns the chunk to follow.
 fn chunk() -> Option<u64> {
     static CHUNK: OnceLock<Option<u64>> = OnceLock::new();
     *CHUNK.get_or_init(|| std::env::var("SIM_TELL").ok()?.parse().ok())

@@ -1,5 +1,5 @@
-//! Messages between nodes, and to the cluster state: late, lost, repeated and cut off as the scenario
-//! has it.
+//! Messages between nodes, and to the cluster state: late, lost, repeated and cut off by the
+//! scenario.
 
 use super::course::{Course, MICROSECOND, MILLISECOND};
 use super::event::Event;
@@ -9,16 +9,16 @@ use space::coordinator::StateToken;
 use space::message::{BusError, ReplicaOperation, Request, Response};
 use types::DiskId;
 
-/// The network between nodes, of which the last, one beyond the nodes, is the cluster state.
+/// The network between nodes. Its last node, beyond the real ones, is the cluster state.
 #[derive(Default)]
 pub(crate) struct Network {
-    /// Pairs of nodes that do not hear each other, once for each fault that cuts them off.
+    /// Pairs of nodes that cannot reach each other, once for each fault that cuts them off.
     cut: Vec<(usize, usize)>,
-    /// Ways from one node to another on which large messages are lost.
+    /// Directed links between nodes on which large messages are lost.
     loses_large: Vec<(usize, usize)>,
 }
 
-/// Time without a message after which a connection that lost a large one is given up: sooner than a
+/// Time without a message after which a connection that lost a large one is closed: sooner than a
 /// disk is late.
 const SILENCE: u64 = 60 * MILLISECOND;
 
@@ -36,7 +36,7 @@ impl Network {
         self.loses_large.clear();
     }
 
-    /// Loses large messages on these ways, until [`Network::carry_large`].
+    /// Loses large messages on these links, until [`Network::carry_large`].
     pub fn lose_large(&mut self, ways: impl IntoIterator<Item = (usize, usize)>) {
         self.loses_large.extend(ways);
     }
@@ -45,7 +45,8 @@ impl Network {
         self.loses_large.clear();
     }
 
-    /// Whether large messages are lost between two nodes, on either way: a connection proves both.
+    /// Whether large messages are lost between two nodes, in either direction: a connection tests
+    /// both.
     pub fn loses_large_between(&self, one: usize, other: usize) -> bool {
         self.loses_large.contains(&(one, other)) || self.loses_large.contains(&(other, one))
     }
@@ -58,7 +59,7 @@ impl Network {
         one != other && self.cut.iter().any(|pair| *pair == (one, other) || *pair == (other, one))
     }
 
-    /// Whether a message between two processes, each given by node and incarnation, arrives.
+    /// Whether a message between two processes, each identified by node and incarnation, arrives.
     pub fn reaches(&self, servers: &Servers, from: (usize, u64), to: (usize, u64)) -> bool {
         servers.is_alive(from.0, from.1) && servers.is_alive(to.0, to.1) && !self.is_cut(from.0, to.0)
     }
@@ -77,7 +78,7 @@ impl Network {
         let node = servers.disks[to].node;
         let incarnations = (servers.nodes[from].incarnation, servers.nodes[node].incarnation);
         if !servers.nodes[node].up {
-            // The connection is refused; nobody may be there to say so.
+            // The connection is refused, unless there is nobody to do so.
             if course.random.chance(700) {
                 let Request { volume, session, id, .. } = request;
                 let response =
@@ -146,7 +147,7 @@ impl Network {
             let delay = if late { course.random.between(100, 900) * MILLISECOND } else { 500 * MICROSECOND };
             course.after(delay, Event::StateRequest { from: node, incarnation, number, request });
         }
-        // The shell's time-out; an answer that comes first makes it moot.
+        // Timeout of the request; ignored if an answer comes first.
         let unknown = Event::StateAnswer { to: node, incarnation, number, answer: Answer::Unknown };
         course.after(150 * MILLISECOND, unknown);
     }
@@ -169,13 +170,13 @@ impl Network {
     }
 }
 
-/// Chooses how often a message is sent.
+/// Chooses the number of copies of a message.
 fn times(course: &mut Course) -> usize {
     let repeat = course.scenario.message_repeat;
     if course.faulting() && course.random.chance(repeat) { 2 } else { 1 }
 }
 
-/// Chooses how long a message takes; `None` if it is lost.
+/// Chooses the latency of a message; `None` if it is lost.
 fn travel(course: &mut Course, local: bool) -> Option<u64> {
     if local {
         return Some(course.random.between(1, 20) * MICROSECOND);

@@ -21,10 +21,10 @@ pub(crate) enum AnyStore {
     Real(Box<Store<CrashDisk>>),
 }
 
-/// Violations that [`WatchedStore`] saw.
+/// Violations that [`WatchedStore`] found.
 pub(crate) type Findings = Rc<RefCell<Vec<String>>>;
 
-/// A store whose answers are compared with its promises (I3).
+/// A store whose answers are checked against its promises (I3).
 pub(crate) struct WatchedStore {
     store: AnyStore,
     /// Requests that a promise forbids: token to (epoch, promised).
@@ -37,7 +37,7 @@ impl WatchedStore {
         Self { store, forbidden: BTreeMap::new(), findings }
     }
 
-    /// Whether it has more to do when it is polled again.
+    /// Whether another poll would do more.
     pub fn is_busy(&self) -> bool {
         match &self.store {
             AnyStore::Fake(_) => false,
@@ -120,7 +120,7 @@ impl BlockStore for WatchedStore {
     }
 }
 
-/// A disk's medium, which outlives the process that has it open.
+/// A disk's medium, which outlives the process that uses it.
 pub(crate) enum Medium {
     Fake(FakeStore),
     Real(CrashDisk),
@@ -133,7 +133,7 @@ pub(crate) enum Image {
 }
 
 impl Medium {
-    /// All that it holds now.
+    /// Returns an image of the present contents.
     pub fn image(&self) -> Image {
         match self {
             Self::Fake(store) => Image::Fake(store.image()),
@@ -145,7 +145,7 @@ impl Medium {
         }
     }
 
-    /// Holds what it held when the image was taken.
+    /// Restores the contents of an image.
     pub fn put(&self, image: &Image) {
         match (self, image) {
             (Self::Fake(store), Image::Fake(image)) => store.go_back_to(image),
@@ -154,7 +154,7 @@ impl Medium {
         }
     }
 
-    /// A formatted disk; none: it cannot be formatted.
+    /// Formats a disk; `None`: that failed.
     pub fn real(id: DiskId, slab_bytes: u64, slabs: u64, seed: u64) -> Option<Self> {
         let size = (slabs + 3) * slab_bytes + (4 << 20);
         let blank = CrashDisk::new(CrashOptions { seed, shuffle: true, ..CrashOptions::new(size) });
@@ -166,7 +166,7 @@ impl Medium {
         store::format(blank, parameters).ok().map(Self::Real)
     }
 
-    /// Opens the disk's store, as a process that starts does; none: it cannot be opened.
+    /// Opens the disk's store, like a starting process; `None`: that failed.
     pub fn open(&self) -> Option<AnyStore> {
         match self {
             Self::Fake(store) => Some(AnyStore::Fake(store.clone())),
@@ -191,15 +191,15 @@ pub(crate) struct SimDisk {
     pub node: usize,
     pub medium: Medium,
     pub replica: Option<Replica<WatchedStore>>,
-    /// The highest promise that was ever seen durable.
+    /// Highest promise known to be durable.
     pub promised: Epoch,
-    /// A poll of the store is scheduled.
+    /// Whether a poll of the store is scheduled.
     pub poll_scheduled: bool,
-    /// Answers nothing until healed.
+    /// Whether it answers nothing until healed.
     pub hangs: bool,
-    /// Answers late until healed.
+    /// Whether it answers late until healed.
     pub slow: bool,
-    /// Part of the pool.
+    /// Whether it is part of the pool.
     pub added: bool,
     /// Epochs that the replica was asked to promise, by session and request.
     pub asked_promises: BTreeMap<(SessionId, RequestId), Epoch>,
@@ -207,25 +207,26 @@ pub(crate) struct SimDisk {
 
 pub(crate) struct Node {
     pub up: bool,
-    /// Grows with each start of the process; messages of an older one are dropped.
+    /// Number that grows with each start of the process; messages of an older one are dropped.
     pub incarnation: u64,
     pub coordinator: Option<Coordinator>,
-    /// The file layer on it is open: clients are let in.
+    /// Whether the file layer on it is open, so that clients are admitted.
     pub serves: bool,
-    /// The process is stopped, as by SIGSTOP: nothing is lost, and nothing continues before then.
+    /// End of a stop of the process, as by SIGSTOP: nothing is lost, and nothing continues before
+    /// then.
     pub frozen_until: u64,
-    /// The coordinator's knowledge of the pool.
+    /// The coordinator's table of disks.
     pub pool: Rc<RefCell<PoolView>>,
-    /// The time for which a wake-up is scheduled.
+    /// Time of the scheduled wake-up.
     pub timer_at: Option<u64>,
-    /// Requests to the cluster state that were not answered: the network's number to the coordinator's.
+    /// Unanswered requests to the cluster state: the network's number to the coordinator's.
     pub asked: BTreeMap<u64, StateToken>,
     /// Clients' operations in flight: token to client.
     pub tokens: BTreeMap<u64, usize>,
 }
 
 impl Node {
-    /// Whether its process runs at this moment.
+    /// Whether its process runs at this time.
     pub fn is_awake(&self, now: u64) -> bool {
         self.up && self.frozen_until <= now
     }

@@ -1,16 +1,18 @@
-//! Values that a read may return: each block is a register, and every write has a value of its own.
+//! Oracle of the values that a read may return: each block is a register, and every write has a
+//! value of its own.
 //!
-//! Since values are unique it is known which write a read saw. A history of one register is linearizable if and only if, taking
-//! each value's operations together, no read ends before its write begins, no two values must both be current at one
-//! moment, and no value lives entirely within a time at which another must be current. (An operation that was never answered
-//! may take effect at any time after it began, or never.)
+//! Since values are unique, each read identifies its write. A history of one register is
+//! linearizable if and only if, taking each value's operations together, no read ends before its
+//! write begins, no two values must both be current at one moment, and no value lives entirely
+//! within a time at which another must be current. (An operation that was never answered may take
+//! effect at any time after it began, or never.)
 
 use std::collections::BTreeMap;
 
 /// The value of a block that was never written.
 pub const ZERO: u64 = 0;
 
-/// Ends of operations that were never answered.
+/// End of an operation that was never answered.
 const NEVER: u64 = u64::MAX;
 
 #[derive(Debug, Clone, Copy)]
@@ -31,7 +33,7 @@ pub struct Register {
     values: BTreeMap<u64, Value>,
     /// Values that read as zeroes, in the order they began.
     zeroes: Vec<u64>,
-    /// Violations that were seen when they happened.
+    /// Violations found when they happened.
     strange: Vec<String>,
 }
 
@@ -42,7 +44,7 @@ impl Default for Register {
 }
 
 impl Register {
-    /// A register that holds zeroes from `at` on.
+    /// Makes a register that holds zeroes from `at` on.
     pub fn new(at: u64) -> Self {
         let zero = Value { write: Interval { start: at, end: at }, reads: Vec::new() };
         Self { values: BTreeMap::from([(ZERO, zero)]), zeroes: vec![ZERO], strange: Vec::new() }
@@ -53,24 +55,25 @@ impl Register {
         self.values.insert(value, Value { write: Interval { start: at, end: NEVER }, reads: Vec::new() });
     }
 
-    /// Begins a write of zeroes. To be called only if [`Register::may_be_zeroed`] says so: else nobody
-    /// could tell which zeroes a read saw.
+    /// Begins a write of zeroes. Call only if [`Register::may_be_zeroed`]: otherwise a read of
+    /// zeroes would not identify its write.
     pub fn zeroing_began(&mut self, value: u64, at: u64) {
         self.write_began(value, at);
         self.zeroes.push(value);
     }
 
-    /// Whether all zeroes of before must have been written over at `now`.
+    /// Whether all earlier zeroes must have been overwritten at `now`.
     pub fn may_be_zeroed(&self, now: u64) -> bool {
         self.is_outdated(self.zeroes(), now)
     }
 
-    /// The value that zeroes found are from.
+    /// Returns the value that stands for zeroes found now.
     pub fn zeroes(&self) -> u64 {
         self.zeroes.last().copied().unwrap_or(ZERO)
     }
 
-    /// Notes that zeroes were read. If a discard began meanwhile they may be its own or those before it, and nothing follows.
+    /// Notes a read of zeroes. If a discard began meanwhile, they may be its own or earlier ones,
+    /// which proves nothing.
     pub fn read_zeroes(&mut self, start: u64, end: u64) {
         let value = self.zeroes();
         if self.values.get(&value).is_none_or(|found| found.write.start <= start) {
@@ -85,7 +88,7 @@ impl Register {
         }
     }
 
-    /// Whether any write was begun.
+    /// Whether no write has begun.
     pub fn is_untouched(&self) -> bool {
         self.values.len() == 1
     }
@@ -103,7 +106,8 @@ impl Register {
         }
     }
 
-    /// Whether `value`, found on a copy at `now`, is older than a write that was acknowledged before `now`.
+    /// Whether `value`, found on a copy at `now`, is older than a write that was acknowledged
+    /// before `now`.
     pub fn is_outdated(&self, value: u64, now: u64) -> bool {
         let Some(found) = self.values.get(&value) else { return true };
         self.values.iter().any(|(other, newer)| {
@@ -111,7 +115,7 @@ impl Register {
         })
     }
 
-    /// Violations of linearizability in the history; empty: it is linearizable.
+    /// Returns the violations of linearizability in the history; empty: it is linearizable.
     pub fn violations(&self) -> Vec<String> {
         let mut wrong = self.strange.clone();
         let mut zones: Vec<(u64, u64, u64)> = Vec::new();

@@ -1,25 +1,25 @@
-//! Make-up of a run: chosen by its seed, so that different seeds stress different things.
+//! Parameters of a run, chosen by its seed, so that different seeds test different aspects.
 
 use crate::random::Random;
 use records::Resiliency;
 
-/// One of so many seeds has links that lose large messages: those with this remainder. Not drawn, so
-/// that the other seeds stay what they were.
+/// One of this many seeds has links that lose large messages: those with this remainder. Not drawn,
+/// so that the other seeds stay unchanged.
 const LARGE_LOSS_OF: u64 = 12;
 const LARGE_LOSS_AT: u64 = 5;
-/// The same, of a node whose large messages are lost towards everybody, the cluster state too.
+/// The same, for a node whose large messages are lost to all others, the cluster state included.
 const LARGE_LOSS_OF_NODE_AT: u64 = 11;
-/// The same, of a full pool with a disk that is being retired, which is away now and then.
+/// The same, for a full pool with a disk being retired that is away now and then.
 const TIGHT_RETIREMENT_AT: u64 = 7;
-/// The same, of a server that names epochs which no record gave.
+/// The same, for a server that names epochs that no record gave.
 const STRANGE_EPOCHS_OF: u64 = 6;
 const STRANGE_EPOCHS_AT: u64 = 2;
 
-/// The same, of older images that are put in the places of all disks, or of one.
+/// The same, for older images in the places of all disks, or of one.
 const OLDER_IMAGES_OF_ALL_AT: u64 = 3;
 const OLDER_IMAGES_OF_ONE_AT: u64 = 9;
 
-/// The parameters of one run. Parts are of 1000.
+/// Parameters of one run. Probabilities are parts of 1000.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scenario {
     /// Number of nodes.
@@ -28,7 +28,7 @@ pub struct Scenario {
     pub disks_per_node: usize,
     /// Copies that the volume keeps.
     pub resiliency: Resiliency,
-    /// Clients that write and read at the same time.
+    /// Clients that write and read concurrently.
     pub clients: usize,
     /// Longest pause of a client between two operations, in virtual microseconds.
     pub client_pause_us: u64,
@@ -42,54 +42,59 @@ pub struct Scenario {
     pub message_repeat: u64,
     /// Messages that are late during faults, of 1000.
     pub message_slow: u64,
-    /// Writes are late while a disk is out: decisions made meanwhile meet writes in flight.
+    /// Whether writes are late while a disk is out, so that decisions made meanwhile meet writes in
+    /// flight.
     pub late_writes: bool,
     /// Requests to the cluster state, and answers of it, that are lost during faults, of 1000.
     pub state_loss: u64,
     /// Mean milliseconds between faults.
     pub fault_every_ms: u64,
-    /// Nodes crash and start again.
+    /// Whether nodes crash and start again.
     pub crashes: bool,
-    /// Links between nodes, or to the cluster state, are cut and mended.
+    /// Whether links between nodes, or to the cluster state, are cut and mended.
     pub partitions: bool,
-    /// Nodes fall silent, so that another one takes the volume over.
+    /// Whether nodes fall silent, so that another one takes the volume over.
     pub takeovers: bool,
-    /// Disks hang, and fail reads and writes.
+    /// Whether disks hang, and fail reads and writes.
     pub disk_faults: bool,
-    /// Blocks on disks rot.
+    /// Whether blocks on disks rot.
     pub corruption: bool,
-    /// A disk is retired from the pool.
+    /// Whether a disk is retired from the pool.
     pub retirement: bool,
-    /// One disk is added to the pool during the run.
+    /// Whether one disk is added to the pool during the run.
     pub addition: bool,
-    /// Blocks and whole chunks are given back.
+    /// Whether blocks and whole chunks are given back.
     pub discards: bool,
-    /// The pool has few slabs, and fills up.
+    /// Whether the pool has few slabs, and fills up.
     pub tight: bool,
-    /// Some disks answer late for a while.
+    /// Whether some disks answer late for a while.
     pub slow_disks: bool,
-    /// Real stores on disks that lose power, instead of stores in memory.
+    /// Whether real stores on disks that lose power are used, instead of stores in memory.
     pub real_stores: bool,
-    /// All disks go at once, and come back one after the other.
+    /// Whether all disks leave at once, and come back one after the other.
     pub all_away: bool,
-    /// Calls to disks may take long, so that dead nodes are known by their silence alone.
+    /// Whether calls to disks have long timeouts, so that only silence reveals dead nodes.
     pub patient_calls: bool,
-    /// Links lose large messages, one after the other, and nothing else is wrong: writes must continue.
+    /// Whether links lose large messages, one after the other, and nothing else is wrong: writes
+    /// must continue.
     pub large_loss: bool,
-    /// A node loses large messages towards all others and the cluster state, and is heard: somebody must
-    /// serve all the time.
+    /// Whether a node loses large messages to all others and the cluster state, while its
+    /// heartbeats arrive: some node must serve all the time.
     pub large_loss_of_node: bool,
-    /// Processes are stopped for a while, and continue.
+    /// Whether processes are stopped for a while, and continue.
     pub freezes: bool,
-    /// How many of 1000 file layers cannot be opened, on a node that is to have the volume.
+    /// Probability that a file layer cannot be opened on a node that should have the volume, of
+    /// 1000.
     pub failing_openings: u64,
-    /// Servers name epochs that no record gave.
+    /// Whether servers name epochs that no record gave.
     pub strange_epochs: bool,
-    /// A disk of a full pool is being retired and is away now and then, and nothing else is wrong.
+    /// Whether a disk of a full pool is being retired and is away now and then, and nothing else is
+    /// wrong.
     pub retiring_away: bool,
-    /// All disks become older images of themselves while no server is up: nothing may be served before the right ones are back.
+    /// Whether all disks become older images of themselves while no server is up: no data may be
+    /// served before the right ones are back.
     pub older_images_of_all: bool,
-    /// One disk becomes an older image of itself, and nothing else is wrong.
+    /// Whether one disk becomes an older image of itself, and nothing else is wrong.
     pub older_images_of_one: bool,
 }
 
@@ -138,8 +143,8 @@ impl Scenario {
             older_images_of_all: false,
             older_images_of_one: false,
         };
-        // Few writes, and late ones: most regions of a disk that returns are as they were, and a write that comes while a region is
-        // looked at shows whether that is decided too early.
+        // Few writes, and late ones: most regions of a returning disk are unchanged, and a write
+        // that arrives while a region is compared shows whether that is decided too early.
         if random.chance(200) {
             scenario.client_pause_us = 250_000;
             scenario.late_writes = true;
@@ -150,7 +155,8 @@ impl Scenario {
         }
         scenario.all_away = random.chance(150);
         scenario.patient_calls = random.chance(200);
-        // Clients that do not wait for a node which is cut off ask it again and again, and others at the same time.
+        // Clients that do not wait for a node that is cut off repeat their requests there, and send
+        // them to others at the same time.
         if scenario.partitions && random.chance(500) {
             scenario.patience_ms = 40;
         }
@@ -163,7 +169,7 @@ impl Scenario {
         scenario
     }
 
-    /// Of some seeds one fault is the subject, and others would hide its effects.
+    /// Some seeds test one fault, whose effects others would hide.
     fn keep_only_what_the_seed_is_for(&mut self, seed: u64) {
         match seed % LARGE_LOSS_OF {
             LARGE_LOSS_AT => self.keep_only_large_loss(),
@@ -203,7 +209,7 @@ impl Scenario {
     fn add_older_images_of_all(&mut self) {
         self.older_images_of_all = true;
         self.faults_ms = 5_000;
-        // The faults of one disk are not to be left when all are exchanged.
+        // Faults of one disk must not remain when all are replaced.
         (self.corruption, self.retirement, self.addition) = (false, false, false);
     }
 
@@ -213,7 +219,7 @@ impl Scenario {
         self.faults_ms = 5_000;
     }
 
-    /// Slabs of each disk.
+    /// Returns the slabs of each disk.
     pub fn slabs(&self) -> u64 {
         let chunks = super::blocks::CHUNKS;
         let disks = (self.nodes * self.disks_per_node - usize::from(self.addition)) as u64;

@@ -1,4 +1,4 @@
-//! The servers: processes that start and crash, and their disks, whose replicas are asked and answer.
+//! The servers: processes that start and crash, and their disks with replicas.
 
 use super::blocks::{CHUNK_BLOCKS, VOLUME};
 use super::client::History;
@@ -20,12 +20,12 @@ use types::{BLOCK_BYTES, DiskId, Epoch, Lba, Monotonic};
 
 /// Nodes and disks, each known by its index.
 ///
-/// A node that is down has neither a coordinator nor replicas. The promises of a disk only grow: `promised` is the highest
-/// that was seen durable.
+/// A node that is down has neither a coordinator nor replicas. The promises of a disk only grow:
+/// `promised` is the highest one known to be durable.
 pub(crate) struct Servers {
     pub nodes: Vec<Node>,
     pub disks: Vec<SimDisk>,
-    /// Violations that the stores saw.
+    /// Violations that the stores found.
     findings: Findings,
 }
 
@@ -46,7 +46,7 @@ impl Servers {
         Self { nodes: (0..scenario.nodes).map(|_| Node::new()).collect(), disks, findings: Rc::default() }
     }
 
-    /// Takes the violations that the stores saw.
+    /// Takes the violations that the stores found.
     pub fn take_findings(&self) -> Vec<String> {
         self.findings.borrow_mut().drain(..).collect()
     }
@@ -56,12 +56,13 @@ impl Servers {
         self.nodes.get(node).is_some_and(|node| node.up && node.incarnation == incarnation)
     }
 
-    /// The disks of a node.
+    /// Returns the disks of a node.
     pub fn disks_of(&self, node: usize) -> impl Iterator<Item = DiskId> + Clone {
         self.disks.iter().filter(move |disk| disk.node == node).map(|disk| disk.id)
     }
 
-    /// Tells whose session it is: sessions are numbered by opening, and openings by node.
+    /// Returns the node that owns a session: sessions are numbered by opening, and openings by
+    /// node.
     pub fn owner_of_session(&self, session: SessionId) -> Option<usize> {
         let node = ((session.0 >> 32) % 16) as usize;
         (node < self.nodes.len()).then_some(node)
@@ -86,7 +87,7 @@ impl Servers {
         course.violate(i3::check(id, seen, now));
     }
 
-    /// Gives a request that arrived to a disk's replica.
+    /// Passes a request that arrived to a disk's replica.
     pub fn handle_request(&mut self, course: &mut Course, index: usize, request: Request) {
         let disk = &mut self.disks[index];
         if matches!(request.operation, ReplicaOperation::Open { .. } | ReplicaOperation::Promise) {
@@ -121,7 +122,7 @@ impl Servers {
         }
         if let Some(replica) = &mut disk.replica {
             replica.poll(&mut responses);
-            // Opens that waited for the work of another session may have begun.
+            // Opens that waited for the operations of another session may have begun.
             replica.poll(&mut responses);
             let promised = replica.store().promised(VOLUME);
             let busy = replica.store().is_busy();
@@ -162,7 +163,8 @@ impl Servers {
         std::mem::take(&mut node.tokens).into_values()
     }
 
-    /// Ends a process whose coordinator is gone, and with it the data that its disks had not made durable.
+    /// Ends a process whose coordinator is gone, and loses the data that its disks had not made
+    /// durable.
     pub fn crash(&mut self, course: &mut Course, node: usize) {
         debug_assert!(self.nodes[node].coordinator.is_none());
         self.nodes[node].up = false;
@@ -203,14 +205,15 @@ impl Servers {
         if let Some(store) = disk.medium.fake() {
             store.set_fault(FakeFault::None);
             if !course.faulting() {
-                // Rot that met the loss of the other copy is more than the volume has to survive.
+                // Rot that coincides with the loss of the other copy is more than the volume must
+                // survive.
                 store.forget_corruption();
             }
         }
         self.schedule_poll(course, index);
     }
 
-    /// Makes every disk hang or fail; each comes back at a time of its own.
+    /// Makes every disk hang or fail. Each comes back at a time of its own.
     pub fn send_all_away(&mut self, course: &mut Course, lasting: u64) {
         course.coverage.all_away += 1;
         for (index, disk) in self.disks.iter_mut().enumerate() {
@@ -258,8 +261,8 @@ impl Servers {
         }
     }
 
-    /// Has all nodes know the free slabs of the disks as they are, as servers report them to each other: another node's coordinator took and
-    /// gave back some, and an older image has others than were counted.
+    /// Updates all nodes' free slabs, as servers' reports do: another node's coordinator allocated
+    /// and freed some, and an older image has others than were counted.
     pub fn report_slabs(&self, course: &Course) {
         for (number, node) in self.nodes.iter().enumerate() {
             let disks = self.disks.iter().filter(|disk| disk.added);
@@ -268,7 +271,7 @@ impl Servers {
         }
     }
 
-    /// Has all coordinators repair a block of a disk, as a scrub that found it does.
+    /// Makes all coordinators repair a block of a disk, as after a scrub that found it.
     pub fn repair(&mut self, course: &Course, disk: usize, lba: u64) {
         let id = self.disks[disk].id;
         for coordinator in self.nodes.iter_mut().filter_map(|node| node.coordinator.as_mut()) {
@@ -276,7 +279,8 @@ impl Servers {
         }
     }
 
-    /// Rots one written block, if all disks are in sync and another one has an intact copy. A scrub finds it soon.
+    /// Rots one written block, if all disks are in sync and another one has an intact copy. A scrub
+    /// soon finds it.
     pub fn rot(
         &mut self,
         course: &mut Course,

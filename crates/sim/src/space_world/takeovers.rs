@@ -11,7 +11,7 @@ use space::coordinator::{Phase, Predecessor};
 use space::takeover::{self, Ended, PassOn, Tried};
 
 impl SpaceWorld {
-    /// Advances the node's hold on the volume. `has_read`: it has read the records.
+    /// Advances the node's hold on the volume. `has_read`: the node has read the records.
     pub(super) fn hold(&mut self, node: usize, has_read: bool) {
         let now = self.course.now;
         if !self.servers.nodes[node].is_awake(now) {
@@ -31,7 +31,7 @@ impl SpaceWorld {
         if self.membership.is_silent(node) {
             return self.withdraw_in_silence(node);
         }
-        // News that arrives while the node holds the volume gives it nothing to do, then or later.
+        // News that arrives while the node holds the volume has no effect, then or later.
         let looks = std::mem::take(&mut self.holdings[node].looks);
         if looks
             && self.holdings[node].hold == Hold::Elsewhere
@@ -51,7 +51,7 @@ impl SpaceWorld {
         self.pump(node);
     }
 
-    /// Heeds the phase of the node's virtual disk.
+    /// Handles the phase of the node's virtual disk.
     pub(super) fn heed_phase(&mut self, node: usize) {
         let Some(coordinator) = &self.servers.nodes[node].coordinator else { return };
         let phase = coordinator.phase().clone();
@@ -76,8 +76,8 @@ impl SpaceWorld {
         self.drop_coordinator(node);
     }
 
-    /// Takes the volume out of service at a node that has fallen silent; the node checks it again when it
-    /// speaks.
+    /// Takes the volume out of service at a node that has fallen silent. The node checks again when
+    /// it speaks.
     fn withdraw_in_silence(&mut self, node: usize) {
         if self.holdings[node].hold == Hold::Serving {
             self.withdraw(node);
@@ -149,7 +149,7 @@ impl SpaceWorld {
         }
     }
 
-    /// The node that serves the volume by this record.
+    /// Returns the node that serves the volume by this record.
     fn serving_by(&self, record: &VolumeRecord) -> Option<usize> {
         self.servers.nodes.iter().position(|node| {
             let coordinator = node.coordinator.as_ref();
@@ -157,7 +157,8 @@ impl SpaceWorld {
         })
     }
 
-    /// Looks whether a node that has read the record in force serves the volume although that is another's by it.
+    /// Checks that no node that has read the record in force serves the volume if it is another's
+    /// by that.
     pub(super) fn watch_owners(&mut self) {
         for (node, found) in self.servers.nodes.iter().enumerate() {
             let Some(coordinator) = found.coordinator.as_ref().filter(|_| found.serves) else { continue };
@@ -172,7 +173,7 @@ impl SpaceWorld {
         }
     }
 
-    /// The node's process ended.
+    /// Handles the end of the node's process.
     pub(super) fn forget_holding(&mut self, node: usize) {
         self.holdings[node] = Holding::default();
         self.servers.nodes[node].serves = false;

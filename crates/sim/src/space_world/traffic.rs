@@ -11,17 +11,17 @@ use space::coordinator::Phase;
 use std::collections::VecDeque;
 use types::{Lba, Monotonic};
 
-/// An operation may wait for a disk that is late, after it waited for a step of a job that waited for it, and for the record; not for as long
-/// as a link is bad.
+/// Longest wait of an operation. It may wait for a late disk, after a job's step that waited for
+/// that disk, and for the record; but not for as long as a link is bad.
 const STALLED: u64 = 700 * MILLISECOND;
 
 /// The clients and their common knowledge.
 ///
-/// A client has at most one operation in flight; the token of that operation is at one node at most.
+/// A client has at most one operation in flight, whose token is at one node at most.
 pub(crate) struct Traffic {
     clients: Vec<Client>,
     pub history: History,
-    /// Blocks and copies that are still to be read at the end; `None` before that.
+    /// Blocks and copies that remain to be read at the end; `None` before that.
     last_reads: Option<VecDeque<(u64, u8)>>,
 }
 
@@ -29,9 +29,9 @@ pub(crate) struct Traffic {
 pub(crate) enum Turn {
     /// The client waits for an answer, or for its next turn.
     Wait,
-    /// The client asks the coordinator of this node.
+    /// The client sends a request to this node's coordinator.
     Ask { node: usize, doing: Doing, request: SpaceRequest },
-    /// Every copy was read: the run is over. The volume is open on this node.
+    /// Every copy was read, and the run is over. The volume is open on this node.
     Finished { node: usize },
 }
 
@@ -44,8 +44,8 @@ impl Traffic {
         }
     }
 
-    /// Whether an event of a client is still of interest: one whose operation was answered has sent its client on its way
-    /// already, and two ways would become ever more.
+    /// Whether a client's event is still valid. If its operation was answered, the client has gone
+    /// on already, and would otherwise do so twice, and ever more often.
     pub fn awaits(&self, client: usize, operation: Option<u64>) -> bool {
         operation.is_none_or(|operation| self.clients[client].awaits(operation))
     }
@@ -58,7 +58,7 @@ impl Traffic {
         }
     }
 
-    /// Takes the completion of a client's operation on a node.
+    /// Handles the completion of a client's operation on a node.
     pub fn complete(
         &mut self,
         course: &mut Course,
@@ -93,13 +93,14 @@ impl Traffic {
             (_, Err(SpaceError::NoSpace)) => course.coverage.no_space += 1,
             _ => {}
         }
-        // Nothing is learnt from pauses between the last reads, and there are many of them.
+        // Pauses between the last reads would teach nothing, and there are many of these reads.
         let longest = if self.last_reads.is_some() { 1_000 } else { course.scenario.client_pause_us };
         let pause = course.random.between(1, longest) * MICROSECOND;
         course.after(pause, Event::Client { client, operation: None });
     }
 
-    /// Chooses a client's step in its turn. `whole_on`: the node that serves a volume that is whole.
+    /// Chooses a client's step in its turn. `whole_on`: the node that serves the volume with all
+    /// copies.
     pub fn choose(
         &mut self,
         course: &mut Course,
@@ -136,7 +137,8 @@ impl Traffic {
         Turn::Ask { node, doing, request }
     }
 
-    /// Chooses in the second phase: when the volume is whole, every block is read from each copy by itself.
+    /// Chooses in the second phase: once the volume has all copies, reads every block of each copy
+    /// by itself.
     fn choose_last(&mut self, course: &mut Course, whole_on: Option<usize>, client: usize) -> Turn {
         let Some(node) = whole_on else {
             course.after(20 * MILLISECOND, Event::Client { client, operation: None });
@@ -162,7 +164,7 @@ impl Traffic {
         Turn::Finished { node }
     }
 
-    /// Names an operation that waits for longer than a disk which answers nothing is waited for, if there is one.
+    /// Names an operation that waits for longer than the timeout of a silent disk, if there is one.
     pub fn stalled(&self, now: u64) -> Option<String> {
         let waits = |client: &&Client| client.doing.is_some() && now - client.since >= STALLED;
         let client = self.clients.iter().find(waits)?;
@@ -173,7 +175,7 @@ impl Traffic {
         ))
     }
 
-    /// Gives a client's request to a node's coordinator; returns its token.
+    /// Passes a client's request to a node's coordinator. Returns its token.
     pub fn ask(
         &mut self,
         course: &mut Course,

@@ -1,5 +1,5 @@
-//! The run: takes one event after the other to the parts of the world, and carries the coordinators'
-//! messages.
+//! The run: passes one event after the other to the parts of the world, and carries the
+//! coordinators' messages.
 
 use super::blocks::{CHUNK_BLOCKS, CHUNKS, VOLUME};
 use super::course::{Course, Coverage, MILLISECOND};
@@ -22,21 +22,21 @@ use space::coordinator::{Coordinator, Event as SpaceEvent, Phase, Predecessor};
 use space::fake_store::FakeFault;
 use types::{BLOCK_BYTES, Monotonic, PoolId};
 
-/// Steps after which a run is broken off: it would not end.
+/// Steps after which a run that does not end is aborted.
 const STEPS_MAX: u64 = 3_000_000;
 
-/// Longest time without service, if others could serve the volume: a node finds out that it reaches
-/// nobody, the others that it is silent, one of them takes over.
+/// Longest time without service, if others could serve the volume: a node finds that it reaches no
+/// other, the others that it is silent, and one of them takes over.
 const UNSERVED_MAX: u64 = 2_200 * MILLISECOND;
 
-/// The outcome of a run.
+/// Outcome of a run.
 #[derive(Debug, Clone)]
 pub struct Report {
     /// Seed that decided the run.
     pub seed: u64,
-    /// Promises that were broken, in words; empty: the run is good.
+    /// Descriptions of broken promises; empty: the run is good.
     pub violations: Vec<String>,
-    /// Equal for equal seeds, bit for bit.
+    /// Fingerprint of the run: equal for equal seeds, bit for bit.
     pub trace: u64,
     /// Events that the run handled.
     pub steps: u64,
@@ -54,8 +54,9 @@ pub fn run(seed: u64) -> Report {
 
 /// Nodes with coordinators and replicas, a network, the cluster state, and clients.
 ///
-/// Each part owns its state and takes its neighbours as arguments; this type knows only which part an
-/// event is for. After each call of a coordinator the world is pumped, so that no message waits in one.
+/// Each part owns its state and takes its neighbours as arguments; this type only passes each event
+/// to its part. After each call of a coordinator the world is pumped, so that no message stays in
+/// it.
 pub(super) struct SpaceWorld {
     pub(super) course: Course,
     pub(super) servers: Servers,
@@ -70,9 +71,9 @@ pub(super) struct SpaceWorld {
     pub(super) images: Images,
     /// Each node's hold on the volume.
     pub(super) holdings: Vec<Holding>,
-    /// Since when each node's coordinator serves, as of the last check.
+    /// Times since which each node's coordinator serves, as of the last check.
     serving_since: Vec<Option<u64>>,
-    /// Acknowledged writes, and when there was one more last.
+    /// Number of acknowledged writes, and the time of its last growth.
     progress: (u64, u64),
     finished: bool,
 }
@@ -135,7 +136,7 @@ impl SpaceWorld {
         self.course.violate(i10::check(&history.registers));
     }
 
-    /// Says why the volume does not become whole again.
+    /// Describes why the volume does not become whole again.
     fn short_of_whole(&self) -> String {
         let record = self.judge.record().cloned();
         let serving =
@@ -155,7 +156,7 @@ impl SpaceWorld {
         format!("liveness: the volume does not become whole again: {record:?} {doing:?}")
     }
 
-    /// When the process that the event comes to continues, if it is stopped.
+    /// Returns the time when the process that the event reaches continues, if it is stopped.
     fn frozen_until(&self, event: &Event) -> Option<u64> {
         let node = match event {
             Event::Request { to: disk, .. } | Event::Poll { disk } => self.servers.disks[*disk].node,
@@ -240,8 +241,8 @@ impl SpaceWorld {
         }
     }
 
-    /// Lets nodes hear each other, tells coordinators the consequences, and opens the volume on the node
-    /// that the rule names.
+    /// Lets nodes receive each other's heartbeats, passes the consequences to coordinators, and
+    /// opens the volume on the node that the rule names.
     fn beat(&mut self) {
         self.course.after(TICK, Event::Heartbeat);
         let Self { course, servers, network, membership, state, state_down, .. } = self;
@@ -292,7 +293,7 @@ impl SpaceWorld {
         self.watch_images();
     }
 
-    /// Looks whether disks of dead nodes still count that others can do without.
+    /// Checks that no disks of dead nodes count for long if others can do without them.
     fn watch_dead_nodes(&mut self) {
         let Self { course, servers, membership, judge, serving_since, .. } = self;
         // These faults delay the change of the record.
@@ -307,7 +308,8 @@ impl SpaceWorld {
                 serving_since[node] = None;
                 continue;
             };
-            // An opening changes no members before each disk that is not known to be dead has promised, or is late.
+            // An opening changes no members until each disk not known to be dead has promised, or
+            // is late.
             let since = *serving_since[node].get_or_insert(course.now);
             if course.now - since < dead_nodes::PATIENCE || judge.record() != Some(coordinator.record()) {
                 continue;
@@ -401,7 +403,8 @@ impl SpaceWorld {
         network.answer_state(course, from, incarnation, number, answer);
     }
 
-    /// A server has read the record, if it reaches the state, and judges the requests that waited for that.
+    /// Handles a server's read of the record, if it reaches the state, and decides on the requests
+    /// that waited for that.
     fn judge_epochs(&mut self, node: usize, token: u64) {
         let Self { course, servers, network, state, state_down, gates, .. } = self;
         let is_reached = !*state_down && !network.is_cut(node, servers.nodes.len());
@@ -513,8 +516,8 @@ impl SpaceWorld {
         }
     }
 
-    /// Loses large messages on the way from the node to another one, on the way back, or on both, if all
-    /// copies are in sync: others could do without those of one node.
+    /// Loses large messages from the node to another one, in the other direction, or both, if all
+    /// copies are in sync, so that others could do without those of one node.
     fn lose_large(&mut self, node: usize, lasting: u64) {
         let Self { course, servers, network, judge, .. } = self;
         let copies = |record: &VolumeRecord| record.resiliency.copies();
@@ -536,8 +539,8 @@ impl SpaceWorld {
         course.after(lasting, Event::Heal(Healing::Large));
     }
 
-    /// Loses large messages between a node, mostly the one that has the volume, and everybody else: its
-    /// own, those to it, or both. The cluster state, which lies behind the same network, does not answer
+    /// Loses large messages between a node, mostly the one that has the volume, and all others:
+    /// from it, to it, or both. The cluster state is behind the same network and does not answer
     /// it.
     fn lose_large_of_node(&mut self, node: usize, lasting: u64) {
         let Self { course, servers, network, judge, membership, .. } = self;
@@ -559,7 +562,7 @@ impl SpaceWorld {
         course.after(lasting, Event::Heal(Healing::Reconnect(node, nodes)));
     }
 
-    /// Checks that writes continue: if one node cannot serve the volume, others soon do.
+    /// Checks that writes continue: if one node cannot serve the volume, others soon must.
     fn watch_progress(&mut self) {
         let course = &mut self.course;
         let written = course.coverage.acknowledged_writes;

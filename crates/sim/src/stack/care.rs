@@ -1,5 +1,5 @@
-//! Actions of an administrator, or of the daemon's schedule: scrubs, checks, moves; and when everything
-//! is whole again.
+//! Actions of an administrator, or of the daemon's schedule: scrubs, checks, moves. Tells when all
+//! copies are whole again.
 
 use super::node::{Condition, Node, Slot};
 use super::served::Served;
@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use types::{DiskId, Lba, Monotonic, VolumeId};
 
-/// Bytes that a disk is asked to verify in one go: the daemon's.
+/// Bytes that a disk verifies in one step: the daemon's number.
 const SCRUB_BYTES: u64 = 4 << 20;
-/// Time without an answer after which a step is repeated: the disk was taken out.
+/// Timeout after which a step is repeated, since the disk was taken out.
 const STEP_MAX: Duration = Duration::from_secs(20);
 
 /// A scrub of disks, one after the other.
@@ -58,14 +58,14 @@ impl Scrub {
     }
 }
 
-/// A comparison of all copies of everything, region by region.
+/// A comparison of all copies of all data, region by region.
 #[derive(Debug, Default)]
 pub(crate) struct Check {
     regions: VecDeque<(VolumeId, Lba)>,
     asked: Option<Monotonic>,
     repair: bool,
     pub found: Comparison,
-    /// The first region in which something was found.
+    /// The first region with a finding.
     pub first: Option<(VolumeId, Lba, Comparison)>,
 }
 
@@ -114,17 +114,17 @@ impl Check {
     }
 }
 
-/// A reason why not all copies are in place.
+/// A reason why a copy is not in place.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Short {
-    /// Index of a disk that is not there.
+    /// Index of an absent disk.
     Slot(usize),
-    /// Index of a volume that does not serve, or not from all its copies.
+    /// Index of a volume that does not serve, or lacks some of its copies.
     Volume(usize),
     Jobs,
 }
 
-/// Looks for something that has not all its copies in place.
+/// Finds a reason why not all copies are in place.
 pub(crate) fn short_of_whole(node: &Node) -> Option<Short> {
     let present = |slot: &Slot| matches!(slot.condition, Condition::Present(_));
     let slot = node.slots.iter().position(|slot| !present(slot)).map(Short::Slot);
@@ -140,7 +140,8 @@ fn is_volume_whole(node: &Node, volume: &Served) -> bool {
             && record.stale.is_empty()
             && record.building.is_empty()
             && few == 0
-            // Before the record says that all copies are there, an opening waits for a disk that does not come back.
+            // Until the record says that all copies exist, an opening waits for a disk that does
+            // not come back.
             && record.min_holders == record.resiliency.copies()
             && coordinator.is_reconciled()
             && coordinator.jobs().is_empty()

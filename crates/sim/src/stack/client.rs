@@ -1,4 +1,5 @@
-//! Clients: each works in a directory of its own, remembers its answers, and knows what they make certain.
+//! Clients: each works in a directory of its own, and remembers its answers and the facts that
+//! follow from them.
 
 use super::home::Home;
 use super::model::{CELL_BYTES, ChangeId, Changes, Content, FileModel};
@@ -17,14 +18,14 @@ const WRITE_THROUGH: u32 = 2;
 const DACL_SECURITY_INFORMATION: u32 = 4;
 /// Operations of one client at once.
 const DOING_MAX: usize = 4;
-/// Factor by which pauses of a client that has done much are longer.
+/// Factor by which the pauses of a client that has done much are longer.
 const LEISURE: u64 = 16;
 /// Opens of one client at once.
 const OPENS_MAX: usize = 4;
 /// Cells of the block in which clones are aligned.
 const BLOCK_CELLS: u64 = types::BLOCK_BYTES as u64 / CELL_BYTES;
 
-/// A request that a client may have under way.
+/// A request that a client may have in flight.
 #[derive(Debug, Clone)]
 pub(crate) enum What {
     Create { file: u32, at: usize, write_through: bool },
@@ -43,7 +44,8 @@ pub(crate) enum What {
 }
 
 impl What {
-    /// Lists files that it changes or relies on, with the cells: first the file that it changes.
+    /// Lists the files that it changes or relies on, with the cells: first the file that it
+    /// changes.
     fn reserves(&self) -> impl Iterator<Item = (u32, u64, u64)> {
         let (first, second) = match self {
             Self::Write { file, cells, .. } | Self::Zero { file, cells, .. } => {
@@ -86,7 +88,8 @@ pub(crate) struct OpenFile {
     closing: bool,
 }
 
-/// A client's next steps: a program that saves a file, or a host that keeps images of machines.
+/// A client's next steps: those of a program that saves a file, or of a host that keeps images of
+/// machines.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     CreateAt(u64),
@@ -94,30 +97,31 @@ enum Step {
     RenameTo(u64),
     /// Writes cells of the file from this one on.
     WriteAt(u64),
-    /// Lets the file become as long as the one before it, and share all of its blocks.
+    /// Makes the file as long as the preceding one, and lets it share all of its blocks.
     Grow,
     CloneAll,
-    /// Gives this block of the file back, so that its neighbours become pieces of their own.
+    /// Gives back this block of the file, so that its neighbours become separate pieces.
     ZeroBlock(u64),
     Flush,
-    /// Closes the file before, and removes it.
+    /// Closes the preceding file, and removes it.
     CloseBefore,
     RemoveBefore,
 }
 
-/// Blocks of an image: half of them, given back by a clone, leave more pieces than a short journal's batch.
+/// Blocks of an image: half of them, given back by a clone, leave more pieces than a short
+/// journal's batch holds.
 const IMAGE_BLOCKS: u64 = 1600;
 /// Cells of one write of an image.
 const IMAGE_WRITE_CELLS: u64 = 400;
-/// Pause before a step of a plan that has many, in microseconds at most.
+/// Longest pause before a step of a long plan, in microseconds.
 const PLAN_PAUSE_US: u64 = 100;
 
 pub(crate) enum Mode {
-    /// The client's volume does not serve.
+    /// The client's volume is not serving.
     Away,
     Recovering(Box<Recovery>),
     Working,
-    /// An answer left open which names the client has: it waits for a restart.
+    /// Waiting for a restart, since an answer left open which names the client has.
     Lost,
 }
 
@@ -129,10 +133,10 @@ pub(crate) struct Client {
     pub mode: Mode,
     pub wake_at: Monotonic,
     plan: VecDeque<Step>,
-    /// The file that the plan is about, and the one before it.
+    /// The file that the plan is about, and the preceding one.
     planned: u32,
     before: u32,
-    /// The client makes images, each with a clone that is changed in pieces.
+    /// Whether the client makes images, each with a clone that is changed in pieces.
     makes_images: bool,
     pause_us: u64,
     name_count: u64,
@@ -152,10 +156,10 @@ pub(crate) struct Shared<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub wrong: Option<String>,
-    /// All metadata answered before this step is durable, for all clients of the volume. Other changes made
-    /// during a durable request may be behind it in the volume's journal.
+    /// Step before which all answered metadata of all clients of the volume are durable. Other
+    /// changes made during a durable request may be behind it in the volume's journal.
     pub metadata_durable: Option<u64>,
-    /// The next request of the same work.
+    /// The next request of the same task.
     pub next: Option<(What, Operation)>,
 }
 
@@ -179,7 +183,8 @@ impl Client {
         }
     }
 
-    /// The process or the volume is gone: no request is answered any more, and no open is left.
+    /// Handles the end of the process or the volume: no request is answered any more, and no open
+    /// is left.
     pub fn restarted(&mut self) {
         self.doing.clear();
         self.opens.clear();
@@ -194,7 +199,7 @@ impl Client {
         self.wake_at = shared.now.after(std::time::Duration::from_micros(pause));
     }
 
-    /// Whether nothing else changes these cells of the file, or its end.
+    /// Whether no other request changes these cells of the file, or its end.
     fn is_free(&self, file: u32, from: u64, to: u64) -> bool {
         self.doing.values().flat_map(|doing| doing.what.reserves()).all(|(other, start, end)| {
             // A write behind the end of the file moves the end.
@@ -259,7 +264,8 @@ impl Client {
         }
     }
 
-    /// Plans an image, a clone of it of which every other block is given back, and then one more clone of the image, or its removal.
+    /// Plans an image, a clone of it in which every other block is given back, and then one more
+    /// clone of the image, or its removal.
     fn plan_image(&mut self, clones: bool) {
         let (image, clone) = (self.name_count + 1, self.name_count + 2);
         self.plan.push_back(Step::CreateAt(image));
@@ -275,7 +281,7 @@ impl Client {
         }
     }
 
-    /// A step on an image, or on its clone.
+    /// Takes a step on an image, or on its clone.
     fn follow_image_plan(&mut self, shared: &mut Shared, step: Step) -> Option<(What, Operation)> {
         let open = self.usable(self.planned)?.clone();
         match step {
@@ -444,7 +450,7 @@ impl Client {
 
     fn choose_close(&mut self, shared: &mut Shared) -> Option<(What, Operation)> {
         let OpenFile { open, file: own, .. } = self.pick_open(shared)?;
-        // A close may overtake a flush; other requests under way would lose their open.
+        // A close may overtake a flush; other requests in flight would lose their open.
         let busy = self.doing.values().any(|doing| match &doing.what {
             What::Flush { .. } => false,
             What::Read { file, .. } | What::Rename { file, .. } | What::SetSecurity { file } => *file == own,
@@ -549,7 +555,7 @@ impl Client {
         Some((what, Operation::DuplicateExtents { source: source.open, target: target.open, chunk }))
     }
 
-    /// Gives a file a descriptor that no other has, of several KiB, and by which the client may still do everything.
+    /// Gives a file a unique descriptor of several KiB that still allows the client everything.
     fn choose_security(&mut self, shared: &mut Shared) -> Option<(What, Operation)> {
         let open = self.pick_open(shared)?;
         let full = |sid| Ace::allow(sid, rights::FILE_ALL, AceFlags::empty());
@@ -585,14 +591,15 @@ impl Client {
         Some((What::Rename { file, at }, Operation::SetInformation { open, set }))
     }
 
-    /// Asks to remove a file when this open of it is closed, through which nothing else happens.
+    /// Requests that a file be removed when this open of it is closed; the open gets no other
+    /// request.
     fn mark_removed(&mut self, open: OpenId, file: u32) -> (What, Operation) {
         self.opens.iter_mut().filter(|open| open.file == file).for_each(|open| open.closing = true);
         let set = SetInformation::Disposition { flags: 1 };
         (What::MarkRemoved { open, file }, Operation::SetInformation { open, set })
     }
 
-    /// Takes an answer.
+    /// Handles an answer.
     pub fn answered(&mut self, shared: &mut Shared, doing: Doing, reply: Reply) -> Outcome {
         let (began, step) = (doing.began, shared.step);
         let mut outcome = Outcome::default();
@@ -669,7 +676,7 @@ impl Client {
         self.opens.push(OpenFile { open, file, write_through, wrote: 0, flushed: 0, closing });
     }
 
-    /// An operation was refused: returns the fault in that, unless it may be.
+    /// Handles a refusal of an operation. Returns the fault, unless the refusal is allowed.
     pub fn refused(
         &mut self,
         changes: &Changes,

@@ -1,8 +1,8 @@
-//! Users who make nothing but names, once all is whole: first one whom a quota bounds, then one whom
-//! none does, until the volume takes no more.
+//! Users who only make names, once all copies are whole: first one with a quota, then one without,
+//! until the volume takes no more.
 //!
-//! Owns the progress of that. A quota holds for all kinds of files, and a volume that refuses a name
-//! for want of space reports none free.
+//! Owns the progress of that. A quota applies to all kinds of files, and a volume that refuses a
+//! name for lack of space reports no free space.
 
 use super::home::wide;
 use super::node::Node;
@@ -12,21 +12,20 @@ use types::{BLOCK_BYTES, FileTime, Monotonic, Sid};
 use volume::fs::{FileId, FileSystem, FsError, NewFile, QuotaLimits, QuotaMode, QuotaSettings};
 use volume::security::SecurityDescriptor;
 
-/// Names that the bounded user may have at most: each costs a block at least.
+/// Most names of the bounded user: each costs at least a block.
 const NAMES_MAX: u64 = 64;
 /// Names made in one turn.
 const NAMES: u64 = 64;
-/// Checkpoints and changes of the pool's space come between.
+/// Pause for checkpoints and changes of the pool's space.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Refusals in a row after which the volume takes no more: work that may free space has had two
-/// seconds.
+/// Refusals in a row after which the volume is full: work that may free space has had two seconds.
 const REFUSALS: u32 = 40;
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Step {
     #[default]
     Begin,
-    /// The files that are there are counted for quotas.
+    /// Counting the present files for quotas.
     Counting,
     Bounded,
     Unbounded,
@@ -39,7 +38,7 @@ pub(crate) struct Crowding {
     step: Step,
     made: u64,
     refused: u32,
-    /// A promise that did not hold.
+    /// A broken promise.
     pub wrong: Option<String>,
     /// The reason of the wait.
     pub why: String,
@@ -50,7 +49,7 @@ fn user(number: u32) -> Sid {
 }
 
 impl Crowding {
-    /// Carries on, in the first volume; whether it is over.
+    /// Continues in the first volume. Returns whether it is over.
     pub fn drive(&mut self, node: &mut Node, now: Monotonic) -> bool {
         if now < self.wake_at {
             return false;
@@ -114,7 +113,7 @@ impl Crowding {
         Ok(false)
     }
 
-    /// Makes some empty directories, until one is refused.
+    /// Makes some empty directories, until the volume refuses one.
     fn make(&mut self, fs: &mut FileSystem, owner: &Sid) -> Result<(), FsError> {
         let owned = SecurityDescriptor { owner: Some(owner.clone()), ..SecurityDescriptor::default() };
         let security = owned.build().expect("short enough");

@@ -1,5 +1,5 @@
-//! The plan of a run: calm, a fault, its end, until all is whole again; then the next one; at the end everything is read again,
-//! the last time with one disk away, and removed.
+//! The plan of a run: calm, a fault, its end, until all copies are whole again; then the next
+//! fault. At the end all data are read again, the last time with one disk away, and removed.
 
 use super::care::short_of_whole;
 use super::crowding::Crowding;
@@ -12,7 +12,8 @@ use super::world::StackWorld;
 use std::time::Duration;
 use types::{DiskId, Monotonic};
 
-/// After the end of a fault everything has its copies again within this time, replacement of a disk included.
+/// Time after the end of a fault within which all data must have their copies again, including the
+/// replacement of a disk.
 const WHOLE_WITHIN: Duration = Duration::from_secs(400);
 /// Time after which a disk that cannot be opened is replaced.
 const REPLACE_AFTER: Duration = Duration::from_secs(30);
@@ -33,34 +34,34 @@ enum Stage {
     Fault {
         until: Monotonic,
     },
-    /// All disks are to be there, and all copies.
+    /// All disks and all copies must come back.
     Heal,
     Scrub,
     Repair,
     Verify,
-    /// All was whole; everything is read again by a new process.
+    /// All copies were whole; a new process reads all data again.
     Reread,
     /// The same without this disk.
     Without {
         disk: usize,
     },
-    /// Names are made until no more are taken.
+    /// Names are made until the volume takes no more.
     Crowding,
-    /// Nothing may be left when all is removed.
+    /// All is removed, and nothing may be left.
     Emptying,
     Finished,
 }
 
 pub(crate) struct Director {
     stage: Stage,
-    /// When the present stage has to be over.
+    /// Time at which the present stage must be over.
     late_at: Monotonic,
     since: Monotonic,
-    /// Faults that are still to come are behind this one.
+    /// Number of faults so far.
     round: usize,
     striking: Option<Striking>,
     down_until: Option<Monotonic>,
-    /// A restart is due then; with the power cut, or not.
+    /// Time of the next restart, and whether the power is cut.
     restart: Option<(Monotonic, bool)>,
     work_at: Monotonic,
     replaced: Option<DiskId>,
@@ -177,14 +178,14 @@ impl Director {
             Stage::Calm { until } if until <= world.now => self.begin_fault(world),
             Stage::Fault { until } if until <= world.now => {
                 if self.striking.as_ref().is_some_and(|striking| striking.image.is_some()) {
-                    // A disk goes back in time only while nobody has it open.
+                    // A disk goes back in time only while no process has it open.
                     return self.stop(world, true);
                 }
                 let silent = self.striking.as_ref().is_some_and(|striking| striking.kind.is_silent());
                 self.end_fault(world);
                 self.enter(world, Stage::Heal);
                 if silent && world.random.chance(500) {
-                    // Everything is read before a scrub finds it.
+                    // All data are read before a scrub finds the fault.
                     self.restart = None;
                     self.stop(world, false);
                 }
@@ -305,7 +306,8 @@ impl Director {
         self.late_at = world.now.after(WHOLE_WITHIN);
     }
 
-    /// Whether all disks are there with all copies; replaces one that cannot be opened any more.
+    /// Whether all disks are present with all copies. Replaces a disk that cannot be opened any
+    /// more.
     fn made_whole(&mut self, world: &mut StackWorld) -> bool {
         let Some(node) = &mut world.nodes[0] else { return false };
         if let Some(old) = self.replaced {
@@ -329,7 +331,7 @@ impl Director {
         false
     }
 
-    /// A new disk takes the place of one that cannot be opened.
+    /// Puts a new disk in the place of one that cannot be opened.
     fn replace(&mut self, world: &mut StackWorld, old: DiskId) {
         let slabs = u64::from(world.disks[0].layout.slab_count);
         let seed = world.random.below(u64::MAX);
@@ -357,7 +359,7 @@ impl Director {
         self.begin_calm(world);
     }
 
-    /// Unreadable blocks, and wrong checksums, on a disk are repaired by a scrub alone.
+    /// Checks that a scrub alone repaired unreadable blocks and wrong checksums on a disk.
     fn judge_scrub(&self, world: &mut StackWorld) {
         let found = world.check.found;
         let Some(striking) = self.striking.as_ref().filter(|striking| striking.kind.is_scrubbed()) else {
@@ -371,14 +373,14 @@ impl Director {
         }
     }
 
-    /// A disk that gave errors for good is named, and none that did nothing wrong.
+    /// Checks that a disk with lasting errors is named, and no disk without fault.
     fn judge_told(&self, world: &mut StackWorld) {
         let (Some(striking), Some(node)) = (&self.striking, &world.nodes[0]) else { return };
         world.told.look(node);
         if let Some((disk, count)) = world.told.accused(&node.slots) {
             world.violations.push(format!("{count} errors are told of disk {disk}, which did nothing wrong"));
         }
-        // A disk that could not be opened any more was replaced, and that is reported.
+        // A disk that could not be opened was replaced, and that is reported.
         let disk = world.disks.iter().find(|disk| disk.id == striking.disk);
         let needed =
             |disk: &SimDisk| disk.control.medium_errors.get().saturating_sub(world.told.needless(disk.id));
@@ -394,7 +396,7 @@ impl Director {
         }
     }
 
-    /// Starts background work beside the clients.
+    /// Starts background work concurrent with the clients.
     fn work(&mut self, world: &mut StackWorld) {
         if world.now < self.work_at || !matches!(self.stage, Stage::Calm { .. } | Stage::Fault { .. }) {
             return;
@@ -410,7 +412,7 @@ impl Director {
             }
             Work::Retire => {
                 let chosen = world.random.below(world.disks.len() as u64) as usize;
-                // The other disks have space for everything.
+                // The other disks have space for all data.
                 let copies = world.scenario.volumes.iter().map(|volume| volume.copies()).max();
                 let spare = copies.is_some_and(|copies| world.disks.len() > usize::from(copies));
                 for (index, disk) in world.disks.iter().enumerate() {
@@ -431,7 +433,7 @@ impl Director {
     }
 }
 
-/// Whether all disks but this one are there.
+/// Whether all disks but this one are present.
 fn short_of_whole_without<'a>(mut slots: impl Iterator<Item = &'a Slot>, old: DiskId) -> bool {
     slots.all(|slot| slot.id == old || slot.store().is_some())
 }

@@ -1,4 +1,4 @@
-//! Disks in virtual time, and their stores as replicas see them.
+//! Disks in virtual time, and their stores for replicas.
 
 use crate::random::Random;
 use disk::crash::{CrashDisk, CrashOptions};
@@ -13,32 +13,32 @@ use store::{FormatParameters, Layout, Store};
 use types::{DiskId, Epoch, Monotonic, PoolId, VolumeId};
 
 pub(crate) const POOL: PoolId = PoolId::from_bytes([1; 16]);
-/// Time without an answer after which an operation has failed: the daemon's default for a disk.
+/// Timeout of an operation: the daemon's default for a disk.
 pub(crate) const DISK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Journal of each disk: the smallest that stores take, so that checkpoints are many.
+/// Journal of each disk: the smallest that stores accept, so that checkpoints are frequent.
 const JOURNAL_BYTES: u64 = 256 << 10;
 
-/// Faults that the world gives a disk, and its observations of the disk.
+/// Faults that the world gives a disk, and the world's observations of the disk.
 #[derive(Debug)]
 pub(crate) struct Control {
     pub now: Cell<Monotonic>,
-    /// Answers nothing.
+    /// Whether the disk answers nothing.
     pub hangs: Cell<bool>,
-    /// Every operation fails at once.
+    /// Whether every operation fails at once.
     pub gone: Cell<bool>,
     /// Time between answers.
     pub latency: Cell<Duration>,
-    /// The disk did not answer in time, or was gone: it has to be opened anew, as the daemon does.
+    /// Whether the disk timed out, or was gone: it must be opened anew, as by the daemon.
     pub lost: Cell<bool>,
-    /// When the disk has answers.
+    /// Time at which the disk has answers.
     pub due: Cell<Option<Monotonic>>,
     /// The process that has the disk open.
     opener: RefCell<Weak<()>>,
-    /// Reads that the disk answered with an error of the medium.
+    /// Reads that the disk failed with an error of the medium.
     pub medium_errors: Cell<u64>,
 }
 
-/// A disk, as long as the run.
+/// A disk for the whole run.
 pub(crate) struct SimDisk {
     pub id: DiskId,
     pub node: usize,
@@ -48,7 +48,7 @@ pub(crate) struct SimDisk {
 }
 
 impl SimDisk {
-    /// A formatted disk with `slabs` slabs.
+    /// Formats a disk with `slabs` slabs.
     pub fn format(number: u8, slab_bytes: u64, slabs: u64, seed: u64) -> Self {
         let id = DiskId::from_bytes([number; 16]);
         let size_bytes = (slabs + 1) * (slab_bytes + (16 << 10)) + (4 << 20);
@@ -73,13 +73,13 @@ impl SimDisk {
         Self { id, node: 0, medium, layout, control }
     }
 
-    /// A process begins that may open it.
+    /// Begins a process that may open the disk.
     pub fn begin(&self, now: Monotonic) {
         self.control.now.set(now);
         self.control.due.set(None);
     }
 
-    /// The process that had it open ends at once; with the power, if that is cut too.
+    /// Ends the process that had the disk open, and the power too if that is cut.
     pub fn lose_process(&self, power: bool, random: &mut Random) {
         if power {
             let choice = self.medium.random_choice(random.below(u64::MAX));
@@ -90,13 +90,13 @@ impl SimDisk {
         self.control.due.set(None);
     }
 
-    /// When there are answers for the process that has it open: nobody else would take them, and the run
-    /// would advance in the shortest of steps.
+    /// Returns the time of answers for the process that has the disk open. Without one nothing
+    /// would take them, and the run would advance in the shortest of steps.
     pub fn due(&self) -> Option<Monotonic> {
         self.control.due.get().filter(|_| self.control.opener.borrow().strong_count() > 0)
     }
 
-    /// The disk as a process opens it.
+    /// Returns the disk for a process that opens it.
     pub fn open(&self) -> TimedDisk {
         self.medium.abandon();
         self.control.lost.set(false);
@@ -118,13 +118,13 @@ pub(crate) struct TimedDisk {
     _opener: Rc<()>,
     disk: CrashDisk,
     control: Rc<Control>,
-    /// Operations without an answer, and when they were submitted.
+    /// Operations without an answer, and the times of their submission.
     waiting: BTreeMap<u64, Monotonic>,
     answers: Vec<DiskCompletion>,
 }
 
 impl TimedDisk {
-    /// Says when there are answers, should there be none before.
+    /// Notes the time of answers, unless there are earlier ones.
     fn note_due(&self) {
         let now = self.control.now.get();
         let due = match self.control.hangs.get() {
@@ -199,7 +199,7 @@ impl Disk for TimedDisk {
     }
 }
 
-/// A disk's store, shared with the node that looks after it.
+/// A disk's store, shared with the node that supervises it.
 #[derive(Clone)]
 pub(crate) struct SimStore(Rc<RefCell<Store<TimedDisk>>>);
 
@@ -216,7 +216,7 @@ impl SimStore {
         self.0.borrow_mut().request_checkpoint();
     }
 
-    /// See [`Store::retry`].
+    /// Calls [`Store::retry`].
     pub fn retry(&self) {
         self.0.borrow_mut().retry();
     }

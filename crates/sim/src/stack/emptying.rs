@@ -1,5 +1,5 @@
-//! The end of a run: everything is removed, and then nothing may be left of it, neither in the metadata
-//! nor of the pool's space.
+//! The end of a run: all files are removed, and then nothing may be left of them, neither in the
+//! metadata nor in the pool's space.
 //!
 //! Owns the progress of that. The keys that a volume keeps of an empty tree, and the chunks that it
 //! holds ready for new data, are few and do not depend on its earlier contents.
@@ -11,15 +11,16 @@ use types::{FileTime, Monotonic};
 use volume::backend::OperationId;
 use volume::fs::{Check, FileId, FileSystem, FsError};
 
-/// Keys of an empty volume at most: its record and counters, the root directory with its descriptor, and bitmaps of groups.
+/// Most keys of an empty volume: its record and counters, the root directory with its descriptor,
+/// and bitmaps of groups.
 const KEYS_MAX: u64 = 24;
 /// Most chunks of an empty volume: the journal, and those kept for data and for the next checkpoint.
 const CHUNKS_MAX: usize = 8;
-/// Changes come one by one, so that the journal fills and checkpoints follow.
+/// Pause between changes, so that the journal fills and checkpoints follow.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Entries removed in one turn.
 const ENTRIES: usize = 64;
-/// Nobody waits for these operations.
+/// First token of these operations, whose answers are ignored.
 const FLUSHES: u64 = 1 << 62;
 
 #[derive(Debug, Default)]
@@ -28,14 +29,14 @@ pub(crate) struct Emptying {
     flushes: u64,
     /// The volume that is being emptied; those before it are empty.
     volume: usize,
-    /// Counts the keys that are left.
+    /// Counts the remaining keys.
     check: Option<Check>,
-    /// The rest that is too much still, in words.
+    /// Description of what is still left.
     pub why: String,
 }
 
 impl Emptying {
-    /// Carries on; whether all volumes are empty.
+    /// Continues. Returns whether all volumes are empty.
     pub fn drive(&mut self, node: &mut Node, thin: &[bool], now: Monotonic) -> bool {
         if now < self.wake_at {
             return self.volume >= thin.len();
@@ -65,8 +66,8 @@ impl Emptying {
         self.volume >= thin.len()
     }
 
-    /// Removes some of the files, and changes something for the journal; once nothing is there, the number
-    /// of keys.
+    /// Removes some of the files, and makes a change for the journal. Once no file is left, returns
+    /// the number of keys.
     fn empty(&mut self, fs: &mut FileSystem) -> Result<Option<u64>, FsError> {
         let mut is_empty = true;
         for home in fs.list(FileId::ROOT, None, ENTRIES)? {

@@ -17,7 +17,8 @@ const ENOMEM: i32 = 12;
 const AREA_BYTES: u64 = 1 << 20;
 const AREA_PAGES: u64 = 4;
 
-/// Scenarios in which a disk goes back in time rotate epochs several times within it.
+/// Least age of an image. Scenarios in which a disk goes back in time rotate epochs several times
+/// within it.
 const IMAGE_AGE_MIN: Duration = Duration::from_secs(2);
 
 /// Structures on a disk.
@@ -28,7 +29,7 @@ pub(crate) enum Structure {
     Journal,
     Metadata,
     Data,
-    /// Chunk 0 of a volume: its superblock and journal.
+    /// Chunk 0 of a volume, with its superblock and journal.
     VolumeJournal,
 }
 
@@ -43,14 +44,15 @@ const STRUCTURES: [Structure; 8] = [
     Structure::VolumeJournal,
 ];
 
-/// A fault under way.
+/// A fault in progress.
 pub(crate) struct Striking {
     pub kind: Kind,
     pub disk: DiskId,
     pub structure: Structure,
-    /// The disk's earlier contents, to which it goes back.
+    /// The disk's earlier contents, for its return to them.
     pub image: Option<CrashDisk>,
-    /// Errors of the medium that the disk had answered before, without those of reads that nothing needed.
+    /// Errors of the medium that the disk had returned before, without those of reads that were not
+    /// needed.
     pub medium_errors: u64,
 }
 
@@ -66,7 +68,7 @@ impl Place {
         Self { offset, len_bytes: pages * PAGE }
     }
 
-    /// A few pages of it.
+    /// Returns a few pages of it.
     fn few(self, random: &mut Random, pages_max: u64) -> Self {
         let pages = (self.len_bytes / PAGE).max(1);
         let count = random.between(1, pages_max.min(pages));
@@ -74,7 +76,7 @@ impl Place {
     }
 }
 
-/// All of a structure, as far as it is in use.
+/// Returns all of a structure, as far as it is in use.
 fn whole(structure: Structure, disk: &SimDisk, node: Option<&Node>, random: &mut Random) -> Place {
     let layout = &disk.layout;
     let store = node.and_then(|node| node.slot(disk.id)).and_then(|slot| slot.store());
@@ -209,30 +211,30 @@ impl Striking {
             disk.control.latency.set(Duration::from_micros(80));
             disk.medium.clear_faults();
             disk.medium.limit_allocation(None);
-            // Requests that waited through a hang are answered now.
+            // Requests that waited through a hang get their answers now.
             disk.control.due.set(Some(disk.control.now.get()));
         }
     }
 
-    /// The image to which the disk goes back, once it is old enough to be noticed (docs/PROTOCOL.md,
-    /// "Limits").
+    /// Returns the image to which the disk goes back, once it is old enough to be recognized
+    /// (docs/PROTOCOL.md, "Limits").
     pub fn old_image(&mut self, lasted: Duration) -> Option<CrashDisk> {
         self.image.take_if(|_| lasted >= IMAGE_AGE_MIN)
     }
 
-    /// How long it lasts, in milliseconds at least and at most.
+    /// Returns its duration in milliseconds.
     pub fn lasts_ms(&self, random: &mut Random) -> u64 {
         match self.kind {
             Kind::Hang | Kind::Gone => random.pick(&[300, 3_000, 9_000, 20_000]).unwrap_or(300),
             Kind::AllAway | Kind::StateAway => random.pick(&[300, 4_000, 12_000, 45_000]).unwrap_or(300),
             Kind::RollBack => IMAGE_AGE_MIN.as_millis() as u64 + random.below(3_000),
-            // Longer than a disk may take to answer.
+            // Longer than a disk's timeout.
             Kind::NoSpace => random.pick(&[300, 3_000, 20_000]).unwrap_or(300),
             _ => random.between(200, 3_000),
         }
     }
 
-    /// Whether operations may be refused while it lasts, and shortly after.
+    /// Whether operations may be refused during the fault, and shortly after.
     pub fn refuses(&self) -> bool {
         matches!(self.kind, Kind::AllAway | Kind::NoSpace)
     }

@@ -1,4 +1,4 @@
-//! A client's directory as the client knows it, and the requests that name files in it.
+//! A client's knowledge of its directory, and the requests that name files in it.
 
 use super::model::{CELL_BYTES, Changes, FileModel};
 use super::names::NameModel;
@@ -9,7 +9,7 @@ use types::Sid;
 use volume::backend::*;
 use volume::security::rights;
 
-/// NT create option: the path is to be a directory.
+/// NT create option: the path must be a directory.
 const DIRECTORY_FILE: u32 = 1;
 
 /// One client's directory: its client and share, its names, and the files that they lead to.
@@ -27,7 +27,7 @@ pub(crate) fn wide(text: &str) -> Box<[u16]> {
     text.encode_utf16().collect()
 }
 
-/// An open of a path with all rights, which asks for nothing special.
+/// Makes an open of a path with all rights and no special options.
 pub(crate) fn plain_create(caller: Caller, path: WideString, disposition: Disposition) -> Create {
     Create {
         caller,
@@ -64,7 +64,7 @@ impl Home {
         self.share.durability == Durability::Write
     }
 
-    /// Gives the end of a file in bytes, as the last change of it leaves it.
+    /// Returns the end of a file in bytes, after its last change.
     pub fn end_of(&self, file: u32) -> u64 {
         self.files.get(&file).map_or(0, |file| file.end_of_file.last())
     }
@@ -91,28 +91,29 @@ impl Home {
         }
     }
 
-    /// Gives the path of a name in the directory.
+    /// Returns the path of a name in the directory.
     pub fn path(&self, name: u64) -> WideString {
         wide(&format!("c{}\\{name}", self.number))
     }
 
-    /// Asks for the file or directory at a path of the volume.
+    /// Makes a request to open the file or directory at a path of the volume.
     pub fn create(&self, path: WideString, disposition: Disposition, options: u32) -> Operation {
         Operation::Create(Box::new(Create { options, ..plain_create(self.caller(), path, disposition) }))
     }
 
-    /// Asks to open the directory.
+    /// Makes a request to open the directory.
     pub fn open_directory(&self, disposition: Disposition) -> Operation {
         self.create(wide(&format!("c{}", self.number)), disposition, DIRECTORY_FILE)
     }
 
-    /// Asks to open the file of this name.
+    /// Makes a request to open the file of this name.
     pub fn open_name(&self, name: u64) -> Operation {
         self.create(self.path(name), Disposition::Open, 0)
     }
 
-    /// Notes that a change of names was answered, which is durable then if the share is: all that this client changed before is too. Answers
-    /// the step before which everything of all clients is durable by it.
+    /// Notes that a change of names was answered. If the share is durable, so is the change, and
+    /// all that this client changed before. Returns the step before which all changes of all
+    /// clients are durable because of it.
     pub fn made_names_durable(&mut self, durable_share: bool, began: u64) -> Option<u64> {
         if durable_share {
             self.names.flushed(u64::MAX - 1);
@@ -120,14 +121,14 @@ impl Home {
         durable_share.then_some(began)
     }
 
-    /// Notes that everything of the file that was answered before this step is durable.
+    /// Notes that all changes of the file that were answered before this step are durable.
     pub fn made_durable(&mut self, file: u32, began: u64) {
         if let Some(file) = self.files.get_mut(&file) {
             file.flushed(began);
         }
     }
 
-    /// Names the fault in an answer to an open of this file, if it has one.
+    /// Describes the fault in an answer to an open of this file, if there is one.
     pub fn check_opened(&self, changes: &Changes, file: u32, created: &Created) -> Option<String> {
         let known = self.files.get(&file)?;
         let found = created.information.file_id;
@@ -139,8 +140,8 @@ impl Home {
         wrong.then(|| format!("file {file} ends at {end}, not at {}", known.end_of_file.last()))
     }
 
-    /// Names the fault in the bytes that a read of cells returned, if they have one. The read was requested
-    /// at step `began`.
+    /// Describes the fault in the bytes that a read of cells returned, if there is one. The read
+    /// was requested at step `began`.
     pub fn check_read(
         &self,
         changes: &Changes,

@@ -2,10 +2,10 @@
 //! coordinators and replicas, stores, and disks that lose power and fail in every way they can.
 //!
 //! Owns the environment only: everything from the volume's backend down to the store is the shipped
-//! code. A run is a row of rounds: work, one fault of one disk, its end, and everything must become
-//! whole again by itself within bounded time. No operation may be refused or left without an answer for
-//! one disk's fault, and data acknowledged as durable must read so. At the end all is removed, and
-//! nothing may be left of it. A seed replays bit for bit.
+//! code. A run is a series of rounds: work, one fault of one disk, its end. Then all copies must
+//! become whole again by themselves within bounded time. No operation may be refused or left
+//! without an answer because of one disk's fault, and reads must return data acknowledged as
+//! durable. At the end all is removed, and nothing may be left of it. A seed replays bit for bit.
 
 mod care;
 mod client;
@@ -26,7 +26,7 @@ mod served;
 mod told;
 mod world;
 
-// The server and its disks serve another world too.
+// Another world uses the server and its disks too.
 pub(crate) use disks::{POOL, SimDisk};
 pub(crate) use home::{plain_create, wide};
 pub(crate) use narrate::say;
@@ -40,15 +40,15 @@ pub use scenario::{Kind, Scenario, Transport, Work};
 /// Events of a run, counted so that tests can require that faults really happened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Coverage {
-    /// Writes that clients were answered.
+    /// Writes that were answered.
     pub writes: u64,
-    /// Reads that clients were answered.
+    /// Reads that were answered.
     pub reads: u64,
-    /// Renames that clients were answered.
+    /// Renames that were answered.
     pub renames: u64,
     /// Requests that were refused, those during faults included.
     pub refusals: u64,
-    /// Checks of a client's files after a restart that came to their end.
+    /// Complete checks of a client's files after a restart.
     pub recoveries: u64,
     /// Faults of disks or of the node that began.
     pub faults: u64,
@@ -62,26 +62,26 @@ pub struct Coverage {
     pub joins: u64,
     /// Blocks that reconciling copies wrote.
     pub reconciled: u64,
-    /// Blocks written again from another copy after a checksum failed.
+    /// Blocks rewritten from another copy after a checksum failed.
     pub repaired: u64,
     /// Corrupt blocks that scrubs found.
     pub scrubbed_corrupt: u64,
-    /// Blocks that a comparison found wrong after a scrub had found nothing more.
+    /// Blocks that a comparison found wrong although a scrub had found no more.
     pub left_by_scrub: u64,
     /// Disks replaced by new ones because they could not be opened.
     pub replaced: u64,
-    /// Volumes that gave up their data in memory and were opened again.
+    /// Volumes that dropped their data in memory and were opened again.
     pub volume_failures: u64,
 }
 
-/// The outcome of a run.
+/// Outcome of a run.
 #[derive(Debug, Clone)]
 pub struct Report {
     /// Seed that decided the run.
     pub seed: u64,
-    /// Promises that were broken, in words; empty: the run is good.
+    /// Descriptions of broken promises; empty: the run is good.
     pub violations: Vec<String>,
-    /// Equal for equal seeds, bit for bit.
+    /// Fingerprint of the run: equal for equal seeds, bit for bit.
     pub trace: u64,
     /// Turns of the node's loop.
     pub turns: u64,

@@ -1,26 +1,28 @@
-//! Contents that a read of a file may return: the oracle of data.
+//! The oracle of data: contents that a read of a file may return.
 //!
-//! A file is a row of cells of [`CELL_BYTES`]. Each cell remembers the changes since the last one that is known to be durable,
-//! oldest first. While the process lives a read finds the last change that was answered before the read began, or a later one.
-//! After a restart it may find any that is not older than the last durable one. A cell carries which file, which place and
-//! which change its bytes are from, so that garbage, another file's data and older data are told apart.
+//! A file is a row of cells of [`CELL_BYTES`]. Each cell remembers the changes since the last one
+//! known to be durable, oldest first. While the process lives, a read finds the last change that
+//! was answered before the read began, or a later one. After a restart it may find any that is not
+//! older than the last durable one. A cell's bytes name their file, place and change, so that
+//! garbage, another file's data and older data can be distinguished.
 
 use smallvec::{SmallVec, smallvec};
 use sys::BufMut;
 
-/// The unit in which a file's contents are followed.
+/// Unit in which file contents are tracked.
 pub(crate) const CELL_BYTES: u64 = 1024;
 
-/// Names a change; they grow along the run. Also the number of the change that wrote a cell's bytes.
+/// Names a change; grows along the run. Also identifies the change that wrote a cell's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ChangeId(pub u32);
 
-/// When a change was answered, in steps of the run.
+/// Time at which a change was answered, in steps of the run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Change {
-    /// [`NEVER`] while it is not answered, or if it was answered with an error: it may have happened.
+    /// [`NEVER`] while it is not answered, or if it was answered with an error: then it may have
+    /// happened.
     pub ended: u64,
-    /// The change was acknowledged as durable.
+    /// Whether the change was acknowledged as durable.
     pub durable: bool,
 }
 
@@ -30,7 +32,7 @@ pub(crate) const NEVER: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Changes {
     all: Vec<Change>,
-    /// Step at which the first of the reads was asked for that are not answered; [`NEVER`] if there are none.
+    /// Step of the request of the first unanswered read; [`NEVER`] if there is none.
     reads_since: u64,
 }
 
@@ -50,7 +52,7 @@ impl Changes {
         ChangeId(self.all.len() as u32 - 1)
     }
 
-    /// Says when the first read was asked for that is not answered: it may find what was there at that time.
+    /// Notes the request of the first unanswered read: it may find the contents of that time.
     pub fn note_reads(&mut self, began: Option<u64>) {
         self.reads_since = began.unwrap_or(NEVER);
     }
@@ -92,7 +94,7 @@ impl Content {
         rest.copy_from_slice(&tag[..rest.len()]);
     }
 
-    /// Parses a cell's bytes; none: they were never written.
+    /// Parses a cell's bytes; `None`: they were never written.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let tag = bytes.first_chunk::<16>()?;
         let (parts, rest) = bytes.as_chunks::<16>();
@@ -109,8 +111,8 @@ impl Content {
     }
 }
 
-/// A register: changes and their outcomes, oldest first. One whose outcome depends on an earlier one in
-/// doubt stands more than once.
+/// A register: changes and their outcomes, oldest first. A change whose outcome depends on an
+/// earlier one in doubt is listed more than once.
 #[derive(Debug, Clone)]
 pub(crate) struct Versions<T>(SmallVec<[(ChangeId, T); 2]>);
 
@@ -119,7 +121,7 @@ impl<T: Copy + PartialEq> Versions<T> {
         Self(smallvec![(ChangeId(0), first)])
     }
 
-    /// Finds the index of the last durable one.
+    /// Finds the index of the last durable change.
     fn floor(&self, changes: &Changes, durable_before: u64) -> usize {
         let durable = |id: ChangeId| {
             let change = changes.get(id);
@@ -134,7 +136,7 @@ impl<T: Copy + PartialEq> Versions<T> {
         self.0[..at].iter().rposition(|(id, _)| *id != self.0[at].0).map_or(0, |before| before + 1)
     }
 
-    /// Finds the index of the first one that a read may find which began at this step.
+    /// Finds the index of the first change that a read begun at this step may find.
     fn first_live(&self, changes: &Changes, began: u64) -> usize {
         self.first_of(self.0.iter().rposition(|(id, _)| changes.get(*id).ended < began))
     }
@@ -147,7 +149,8 @@ impl<T: Copy + PartialEq> Versions<T> {
         self.0.push((change, value));
     }
 
-    /// The value, as far as answers tell; none: a change may or may not have happened.
+    /// Returns the value, if the answers determine it; `None`: a change may or may not have
+    /// happened.
     pub fn certain(&self, changes: &Changes) -> Option<T> {
         let is_one = self.first_of(self.0.len().checked_sub(1)) + 1 == self.0.len();
         let last = self.0.last().filter(|_| is_one);
@@ -158,12 +161,12 @@ impl<T: Copy + PartialEq> Versions<T> {
         self.0[self.0.len() - 1].1
     }
 
-    /// Values that a read which began at this step may find, while the process lives.
+    /// Returns the values that a read begun at this step may find, while the process lives.
     pub fn live(&self, changes: &Changes, began: u64) -> impl Iterator<Item = T> {
         self.0[self.first_live(changes, began)..].iter().map(|(_, value)| *value)
     }
 
-    /// Values that may be found after a restart, with the changes that left them.
+    /// Returns the values that may be found after a restart, with the changes that left them.
     pub fn after_restart(
         &self,
         changes: &Changes,
@@ -178,18 +181,19 @@ impl<T: Copy + PartialEq> Versions<T> {
     }
 }
 
-/// One file as its client knows it.
+/// The client's knowledge of one file.
 #[derive(Debug, Clone)]
 pub(crate) struct FileModel {
-    /// Names it in its cells.
+    /// Number of the file in its cells.
     pub number: u32,
-    /// The volume's own id of it, once an answer told it.
+    /// The volume's own id of it, once known from an answer.
     pub file_id: Option<u64>,
     cells: Vec<Versions<Content>>,
     pub end_of_file: Versions<u64>,
-    /// Everything of it that was answered before this step is durable.
+    /// Step before which all its answered changes are durable.
     pub durable_before: u64,
-    /// Renames by which it took another file's name: position in its client's log of names, and the step of the request.
+    /// Renames by which it took another file's name: position in its client's log of names, and
+    /// step of the request.
     pub replaced: Vec<(usize, u64)>,
 }
 
@@ -217,7 +221,7 @@ impl FileModel {
         &mut self.cells[at]
     }
 
-    /// Notes a write of whole cells; returns its bytes.
+    /// Notes a write of whole cells. Returns its bytes.
     pub fn write(&mut self, changes: &Changes, change: ChangeId, from: u64, count: u64) -> BufMut {
         let mut bytes = BufMut::for_overwrite((count * CELL_BYTES) as usize);
         let (number, durable_before) = (self.number, self.durable_before);
@@ -238,7 +242,7 @@ impl FileModel {
         bytes
     }
 
-    /// Cells become zeroes.
+    /// Notes that cells become zeroes.
     pub fn zero(&mut self, changes: &Changes, change: ChangeId, from: u64, count: u64) {
         let durable_before = self.durable_before;
         let end = (from + count).min(self.cells.len() as u64);
@@ -247,7 +251,7 @@ impl FileModel {
         }
     }
 
-    /// The end of the file is set: the data behind it is gone.
+    /// Notes a new end of the file: the data behind it are gone.
     pub fn set_end(&mut self, changes: &Changes, change: ChangeId, end_of_file: u64) {
         let (last, durable_before) = (self.end_of_file.last(), self.durable_before);
         if end_of_file < last {
@@ -256,7 +260,7 @@ impl FileModel {
         self.end_of_file.push(change, end_of_file, changes, durable_before);
     }
 
-    /// Returns the certain contents of cells; `None` if those of one are not known.
+    /// Returns the certain contents of cells; `None` if those of one are uncertain.
     pub fn certain(&self, changes: &Changes, from: u64, count: u64) -> Option<Vec<Content>> {
         let known = |cell: u64| {
             self.cells.get(cell as usize).map_or(Some(Content::Zeroes), |cell| cell.certain(changes))
@@ -264,7 +268,7 @@ impl FileModel {
         (from..from + count).map(known).collect()
     }
 
-    /// Cells take the contents of others.
+    /// Notes that cells get the contents of others.
     pub fn take(&mut self, changes: &Changes, change: ChangeId, from: u64, contents: &[Content]) {
         let durable_before = self.durable_before;
         for (cell, content) in (from..).zip(contents) {
@@ -272,8 +276,8 @@ impl FileModel {
         }
     }
 
-    /// Checks bytes that a read returned which began at this step, while the process lives; names the first
-    /// fault.
+    /// Checks bytes that a read begun at this step returned, while the process lives. Describes the
+    /// first fault.
     pub fn check_read(&self, changes: &Changes, from: u64, bytes: &[u8], began: u64) -> Option<String> {
         for (cell, bytes) in (from..).zip(bytes.chunks(CELL_BYTES as usize)) {
             let found = Content::parse(bytes);
@@ -304,7 +308,7 @@ impl FileModel {
         format!("file {} (id {:?}), cell {cell}: {what}; allowed: {allowed:?}", self.number, self.file_id)
     }
 
-    /// Takes the bytes found after a restart for the stored ones, or names the fault in them.
+    /// Takes the bytes found after a restart as the stored ones, or describes the fault in them.
     pub fn recover(&mut self, changes: &Changes, end_of_file: u64, bytes: &[u8]) -> Option<String> {
         let durable_before = self.durable_before;
         let allowed: Vec<u64> =

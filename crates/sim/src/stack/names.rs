@@ -1,7 +1,8 @@
-//! Names that a client's directory may hold after a restart: the oracle of names.
+//! The oracle of names: those that a client's directory may hold after a restart.
 //!
-//! A client changes the names in a directory of its own, one change after the other. After a restart the directory is what it
-//! was after some of them, in their order, and all of those that were durable are among them.
+//! A client changes the names in a directory of its own, one change after the other. After a
+//! restart the directory has the state after some number of these changes, which includes all
+//! durable ones.
 
 use super::model::NEVER;
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ pub(crate) enum NameChange {
     Remove {
         name: u64,
     },
-    /// `to` may have been another file's: that one is gone.
+    /// The file that had the name `to`, if there was one, is gone.
     Rename {
         from: u64,
         to: u64,
@@ -56,19 +57,19 @@ pub(crate) type Names = BTreeMap<u64, u32>;
 pub(crate) struct NameModel {
     base: Names,
     log: Vec<Logged>,
-    /// `base` after all of the log.
+    /// Names after all changes of the log.
     now: Names,
-    /// How many changes of the log are durable.
+    /// Number of changes of the log that are durable.
     durable: usize,
 }
 
-/// Progress of a client's names, for a comparison with others: nothing that ended before `kept_began`
-/// may be lost.
+/// Progress of a client's names, for a comparison with others: no change that ended before
+/// `kept_began` may be lost.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Cut {
-    /// When the last change that is there was requested.
+    /// Step of the request of the last change that is present.
     pub kept_began: u64,
-    /// When the first change that is not there was answered.
+    /// Step of the answer to the first change that is missing.
     pub lost_ended: Option<u64>,
 }
 
@@ -85,7 +86,7 @@ impl NameModel {
         }
     }
 
-    /// Takes a refused change back: it did not happen.
+    /// Removes a refused change, which did not happen.
     pub fn withdraw(&mut self, at: usize) {
         if at + 1 == self.log.len() {
             self.log.pop();
@@ -99,7 +100,7 @@ impl NameModel {
         self.durable = self.durable.max(durable);
     }
 
-    /// The names now.
+    /// Returns the present names.
     pub fn current(&self) -> &Names {
         &self.now
     }
@@ -112,8 +113,8 @@ impl NameModel {
         names
     }
 
-    /// The least number of changes that are there, given the names found; and the names then. `matches`
-    /// compares with those found.
+    /// Returns the least number of changes that are present, given the names found, and the names
+    /// after them. `matches` compares with the names found.
     pub fn recover(&mut self, matches: impl Fn(&Names) -> bool) -> Result<(usize, Names, Cut), String> {
         let fits: Vec<usize> =
             (self.durable..=self.log.len()).filter(|count| matches(&self.after(*count))).collect();
@@ -141,7 +142,7 @@ impl NameModel {
         Ok((fewest, self.after(fewest), cut))
     }
 
-    /// Takes the names that were found as the stored ones.
+    /// Takes the names found as the stored ones.
     pub fn restart(&mut self, names: Names) {
         *self = Self { base: names.clone(), now: names, ..Self::default() };
     }

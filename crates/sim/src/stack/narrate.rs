@@ -1,4 +1,4 @@
-//! Tells a run on standard error, for somebody who looks for a bug, if `CENOTE_SIM_LOG` is set.
+//! Prints a run to standard error, for debugging, if `CENOTE_SIM_LOG` is set.
 
 use super::client::Doing;
 use std::sync::LazyLock;

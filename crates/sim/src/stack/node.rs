@@ -1,4 +1,4 @@
-//! A server: its disks' stores, its virtual disks, its volumes, looked after as the daemon does.
+//! A server: its disks' stores, its virtual disks and its volumes, supervised as by the daemon.
 
 use super::disks::{POOL, SimDisk, SimStore, TimedDisk};
 use super::scenario::Scenario;
@@ -12,7 +12,7 @@ use store::{OpenError, Store, StoreOpening, StoreOptions};
 use types::{BLOCK_BYTES, DiskId, Monotonic};
 use volume::backend::Event;
 
-/// How often disks are looked after, and the pauses between tries to open one: the daemon's.
+/// The daemon's interval of supervising disks, and its pauses between attempts to open one.
 const SUPERVISION: Duration = Duration::from_secs(1);
 const PAUSE_MIN: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ pub(crate) enum Condition {
 pub(crate) struct Slot {
     pub id: DiskId,
     pub condition: Condition,
-    /// Why it is not there.
+    /// Reason of its absence.
     pub refused: Option<OpenError>,
     pause: Duration,
     opened_at: Monotonic,
@@ -46,7 +46,7 @@ impl Slot {
         }
     }
 
-    /// Plans another try after a pause that grows, unless the disk was open for long.
+    /// Plans another attempt after a growing pause, unless the disk was open for long.
     fn absent(&mut self, now: Monotonic) {
         if now.since(self.opened_at) >= PAUSE_MAX && self.store().is_some() {
             self.pause = PAUSE_MIN;
@@ -60,15 +60,15 @@ pub(crate) struct Node {
     pub space: Space,
     pub slots: Vec<Slot>,
     pub volumes: Vec<Served>,
-    /// Events since the world last took them.
+    /// Events that the world has not taken yet.
     pub events: Vec<LocalEvent>,
     supervise_at: Monotonic,
-    /// For how long the node may answer, if it needs a lease; it is renewed each turn.
+    /// Duration of the node's lease, if it needs one; renewed each turn.
     lease: Option<Duration>,
 }
 
 impl Node {
-    /// A process that starts, with these disks.
+    /// Starts a process with these disks.
     pub fn start(
         scenario: &Scenario,
         state: &MemoryState,
@@ -90,7 +90,7 @@ impl Node {
         Self { space, slots, volumes, events: Vec::new(), supervise_at: now, lease: scenario.lease }
     }
 
-    /// Runs everything that can continue at this time.
+    /// Runs all ready work at this time.
     pub fn turn(
         &mut self,
         now: Monotonic,
@@ -117,7 +117,7 @@ impl Node {
         }
     }
 
-    /// When [`Node::turn`] has something to do at the latest, disks aside.
+    /// Returns the latest time for the next [`Node::turn`], disks aside.
     pub fn next_timeout(&self) -> Monotonic {
         let volumes = self.volumes.iter().filter_map(Served::next_timeout);
         let space = self.space.next_timeout().into_iter();
@@ -154,7 +154,7 @@ impl Node {
         }
     }
 
-    /// Closes failed disks and volumes, and tries again to open missing ones.
+    /// Closes failed disks and volumes, and reopens missing ones.
     fn supervise(&mut self, now: Monotonic, disks: &[SimDisk]) {
         self.supervise_at = now.after(SUPERVISION);
         for slot in &mut self.slots {
@@ -175,8 +175,8 @@ impl Node {
         }
     }
 
-    /// Whether nothing torn by a crash is left: copies do not differ any more, and each file system has
-    /// been opened, which writes again the torn parts of its journal.
+    /// Whether no block torn by a crash is left: copies agree again, and each file system has been
+    /// opened, which rewrites the torn parts of its journal.
     pub fn is_reconciled(&self) -> bool {
         let reconciled = |volume: &Served| {
             let equal = self.space.with_volume(volume.id, |coordinator| coordinator.is_reconciled());

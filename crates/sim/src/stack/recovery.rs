@@ -7,9 +7,9 @@ use super::names::{Cut, Names};
 use std::collections::{BTreeMap, VecDeque};
 use volume::backend::{ByteRange, Disposition, OpenId, Operation, Reply};
 
-/// Bytes of a file that are read at once.
+/// Bytes of a file in one read.
 const READ_BYTES: u64 = 256 << 10;
-/// Entries of a directory that are listed at once.
+/// Entries of a directory in one listing.
 const ENTRIES: u32 = 50;
 
 enum Stage {
@@ -21,12 +21,12 @@ enum Stage {
     CloseFile,
 }
 
-/// One client's look.
+/// One client's check.
 pub(crate) struct Recovery {
     stage: Stage,
-    /// Names and files that are still to be read.
+    /// Names and files that remain to be read.
     left: VecDeque<(u64, u32)>,
-    /// The directory may not be there yet.
+    /// Whether the directory may not exist yet.
     first: bool,
 }
 
@@ -46,7 +46,7 @@ impl Recovery {
         home.open_directory(if self.first { Disposition::OpenIf } else { Disposition::Open })
     }
 
-    /// An answer came. `cuts` takes how far the client's names have come.
+    /// Handles an answer. `cuts` gets the progress of the client's names.
     pub fn answered(
         &mut self,
         home: &mut Home,
@@ -94,7 +94,7 @@ impl Recovery {
         }
     }
 
-    /// A directory has no more entries, by status.
+    /// Handles the status that a directory has no more entries.
     pub fn no_more(&mut self) -> Option<Operation> {
         match std::mem::replace(&mut self.stage, Stage::CloseFile) {
             Stage::List { open, found, .. } => match self.close_directory(open, found) {
@@ -152,7 +152,7 @@ impl Recovery {
     }
 }
 
-/// Compares the names that are there with those that may be, and takes them for the client's.
+/// Compares the present names with the allowed ones, and takes them as the client's.
 fn take_names(home: &mut Home, found: &BTreeMap<u64, u64>) -> Result<(Names, Cut), String> {
     let files = &home.files;
     let same = |names: &Names| {
@@ -170,7 +170,7 @@ fn take_names(home: &mut Home, found: &BTreeMap<u64, u64>) -> Result<(Names, Cut
     for (name, number) in &names {
         let Some(file) = home.files.get_mut(number) else { continue };
         file.file_id = found.get(name).copied();
-        // A file that takes another one's name is there with the data written to it before.
+        // A file that takes another one's name must have the data written to it before.
         let began = file.replaced.iter().filter(|(at, _)| *at < count).map(|(_, began)| *began).max();
         file.durable_before = file.durable_before.max(began.unwrap_or(0));
     }

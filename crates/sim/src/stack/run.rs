@@ -5,7 +5,7 @@ use super::director::Director;
 use super::scenario::Scenario;
 use super::world::StackWorld;
 
-/// Turns after which a run is broken off: it would not end.
+/// Turns after which a run that does not end is aborted.
 const TURNS_MAX: u64 = 2_000_000;
 
 /// Runs one seed.

@@ -1,20 +1,20 @@
-//! Make-up of a run: everything that its seed decides beforehand.
+//! Parameters of a run, decided by its seed beforehand.
 
 use crate::random::Random;
 use records::Resiliency;
 use std::time::Duration;
 
-/// How a coordinator reaches the disks.
+/// Connection of a coordinator to the disks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// Disks in the same process: nothing is lost, nothing is late.
+    /// Disks in the same process: no message is lost or late.
     Local,
 }
 
 /// A fault of a disk, or of the whole node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Blocks that cannot be read until they are written.
+    /// Blocks that are unreadable until they are written.
     Unreadable,
     /// Reads of a range fail for a while.
     ReadErrors,
@@ -24,13 +24,13 @@ pub enum Kind {
     LostWrite,
     /// Some writes land at another offset.
     MisdirectedWrite,
-    /// Some writes reach the medium in part only.
+    /// Some writes reach the medium only partly.
     TornWrite,
     /// Bits of some blocks flip on the medium.
     Rot,
     /// While the process is down, the disk goes back to earlier contents.
     RollBack,
-    /// The file under the disk can grow no more for a while.
+    /// The file under the disk cannot grow for a while.
     NoSpace,
     /// Each request takes 5 to 60 ms for a while.
     Slow,
@@ -40,13 +40,15 @@ pub enum Kind {
     Gone,
     /// All disks are away for a while.
     AllAway,
-    /// The records of volumes can neither be read nor changed for a while, or a change is not answered.
+    /// The records of volumes can neither be read nor changed for a while, or the answer to a
+    /// change is lost.
     StateAway,
 }
 
-/// How much of a disk's fault must be reported, or healed by a scrub alone.
+/// Reports and scrubs that a disk's fault requires.
 impl Kind {
-    /// Whether the disk's contents are wrong from then on, or it says that it cannot return them.
+    /// Whether the disk's contents are wrong from then on, or the disk reports that it cannot
+    /// return them.
     pub const fn damages(self) -> bool {
         !matches!(
             self,
@@ -54,19 +56,19 @@ impl Kind {
         )
     }
 
-    /// Whether nobody sees it before a read of the damaged part.
+    /// Whether only a read of the damaged part reveals it.
     pub const fn is_silent(self) -> bool {
         matches!(self, Self::Unreadable | Self::LostWrite | Self::MisdirectedWrite | Self::Rot)
     }
 
-    /// Whether a scrub alone finds all of it: no copy is intact and old.
+    /// Whether a scrub alone finds all of it: no copy is both intact and old.
     pub const fn is_scrubbed(self) -> bool {
         matches!(self, Self::Unreadable | Self::Rot)
     }
 }
 
 impl Kind {
-    /// Every kind, with equal chances in a draw.
+    /// All kinds, with equal chances in a draw.
     pub const ALL: [Self; 14] = [
         Self::Unreadable,
         Self::ReadErrors,
@@ -85,7 +87,7 @@ impl Kind {
     ];
 }
 
-/// Background work beside the clients.
+/// Background work concurrent with the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     /// All disks' blocks are read and verified.
@@ -96,56 +98,58 @@ pub enum Work {
     Rebalance,
     /// Every store writes a checkpoint.
     Checkpoint,
-    /// A disk is to be left, which is taken back at the latest when all has to become whole.
+    /// A disk is retired. The retirement is cancelled at the latest when all copies must become
+    /// whole.
     Retire,
 }
 
-/// The parameters of one run. Parts are of 1000.
+/// Parameters of one run. Probabilities are parts of 1000.
 #[derive(Debug, Clone)]
 pub struct Scenario {
     /// Number of nodes: always 1.
     pub nodes: usize,
-    /// Way from coordinators to disks.
+    /// Connection of coordinators to disks.
     pub transport: Transport,
     /// Number of disks, from 2 to 4.
     pub disks: usize,
     /// Volumes, one for each entry, with their numbers of copies.
     pub volumes: Vec<Resiliency>,
-    /// Clients that work at the same time.
+    /// Clients that work concurrently.
     pub clients: usize,
     /// Bytes of a slab on every disk.
     pub slab_bytes: u64,
     /// Lease of the node; `None`: it serves without one.
     pub lease: Option<Duration>,
-    /// Coordinators verify the checksums of reads from disks of their own node too.
+    /// Whether coordinators verify the checksums of reads from disks of their own node too.
     pub verify_reads: bool,
-    /// Time for which a disk may be away before its copies are made anew elsewhere.
+    /// Absence of a disk after which its copies are rebuilt elsewhere.
     pub rebuild_after: Duration,
     /// Time after which a coordinator begins a new epoch by itself.
     pub rotate_interval: Duration,
-    /// Memory of the volumes' caches, of dirty data in them, and of tree pages.
+    /// Bytes of the volumes' caches.
     pub cache_bytes: usize,
-    /// Dirty bytes of them at most.
+    /// Most dirty bytes in the caches.
     pub dirty_bytes: usize,
     /// Bytes of metadata pages in memory.
     pub page_cache_bytes: usize,
-    /// Faults one after the other.
+    /// Faults in their order.
     pub faults: Vec<Kind>,
-    /// Power cuts and kills, in 1000 rounds each.
+    /// Probability of power cuts in a round, of 1000.
     pub power_cuts: u64,
-    /// Kills of the process.
+    /// Probability of kills of the process in a round, of 1000.
     pub kills: u64,
     /// Background work that may begin during the run; an entry may be drawn again.
     pub background: Vec<Work>,
-    /// Between a client's operations, at most.
+    /// Longest pause between a client's operations, in microseconds.
     pub pause_us: u64,
     /// Names that a client uses.
     pub names: u64,
-    /// Bytes of a file at most.
+    /// Most bytes of a file.
     pub file_bytes_max: u64,
-    /// Clients make images of very many pieces, too: the changes of one transaction are bounded.
+    /// Whether clients make images of very many pieces, too: the changes of one transaction are
+    /// bounded.
     pub images: bool,
-    /// At the end users make names until no more are taken.
+    /// Whether users make names at the end until the volume takes no more.
     pub crowd: bool,
 }
 
@@ -161,7 +165,7 @@ impl Scenario {
             })
             .collect();
         let rounds = random.between(2, 5);
-        // A run keeps to few kinds, so that it finds combinations of one with itself.
+        // A run has few kinds, so that it also combines one with itself.
         let kinds: Vec<Kind> = (0..3).filter_map(|_| random.pick(&Kind::ALL)).collect();
         let faults = (0..rounds).filter_map(|_| random.pick(&kinds)).collect();
         let mut background = Vec::new();
@@ -170,7 +174,8 @@ impl Scenario {
                 background.push(work);
             }
         }
-        // An old image is recognized by the epochs that the disk has promised since: they have to pass.
+        // An old image is recognized by the epochs that the disk has promised since, so some must
+        // pass.
         let rotate_interval = match kinds.contains(&Kind::RollBack) {
             true => Duration::from_millis(300),
             false => random
@@ -178,8 +183,8 @@ impl Scenario {
                 .unwrap_or_default(),
         };
         let cache_bytes = random.between(2, 16) as usize * (512 << 10);
-        // A random source of its own, so that all else of a seed stays as it was. Each slab makes the journal
-        // longer, and an image has to outgrow it.
+        // A random source of its own, so that all other parameters of a seed stay unchanged. Each
+        // slab makes the journal longer, and an image must outgrow it.
         let images = Random::new(seed ^ 0x1a6e_0035).chance(100);
         // Thousands of names take as long as the rest of a run.
         let crowd = seed.is_multiple_of(16);

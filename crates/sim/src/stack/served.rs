@@ -1,4 +1,5 @@
-//! A volume on a node: its virtual disk is opened, then its file system, then it serves; if it fails it is tried again.
+//! A volume on a node: opens its virtual disk, then its file system, then serves; after a failure
+//! it begins again.
 
 use super::disks::SimStore;
 use records::MemoryClient;
@@ -14,13 +15,13 @@ use volume::service::{Service, ServiceConfig};
 pub(crate) type Space = LocalSpace<SimStore, MemoryClient>;
 type Handle = VolumeHandle<SimStore, MemoryClient>;
 
-/// Pauses before a volume that cannot be served is tried again.
+/// Pauses before a failed volume is opened again.
 const PAUSE_MIN: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// The wall clock's time at virtual time 0.
 const WALL: FileTime = FileTime(133_000_000_000_000_000);
 
-/// Resources that the node gives its volumes.
+/// Limits that the node sets for its volumes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub cache: Config,
@@ -30,7 +31,7 @@ enum Stage {
     Waiting {
         at: Monotonic,
     },
-    /// The volume's virtual disk opens.
+    /// The virtual disk is being opened.
     Space(Box<Handle>),
     Service(Box<Service>),
 }
@@ -38,16 +39,16 @@ enum Stage {
 pub(crate) struct Served {
     pub id: VolumeId,
     stage: Stage,
-    /// The format of a volume that is made anew.
+    /// Format of a volume that is made anew.
     format: Option<Format>,
     pause: Duration,
     incarnation: u128,
-    /// Why the volume stopped, once for each time.
+    /// Reasons of the volume's stops, one for each.
     pub failures: Vec<String>,
     pub serves: bool,
-    /// Grows when the data in memory is given up.
+    /// Number that grows when the data in memory are dropped.
     pub generation: u64,
-    /// Why it stopped the last time that it did while it served.
+    /// Reason of its last stop while it served.
     pub stopped: Option<String>,
 }
 

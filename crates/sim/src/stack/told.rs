@@ -1,5 +1,5 @@
-//! A server's reports on its disks, as the daemon adds them up for `health`: the disks with damage. A
-//! disk that did nothing wrong must not be named, and one that gave errors must be.
+//! A server's reports on its disks with damage, as the daemon adds them up for `health`. A disk
+//! without fault must not be named, and a disk with errors must be.
 
 use super::node::{Node, Slot};
 use space::coordinator::Event;
@@ -21,18 +21,18 @@ struct Counted {
 pub(crate) struct Told {
     /// Disks that damaged their contents.
     struck: BTreeSet<DiskId>,
-    /// Errors of events, and of stores that were closed since.
+    /// Errors from events, and from stores that have closed.
     found: BTreeMap<DiskId, u64>,
-    /// Reads that the medium refused and that stores which were closed since could do without.
+    /// Reads that the medium refused and that closed stores did not need.
     needless: BTreeMap<DiskId, u64>,
     /// Counts of the open stores.
     open: BTreeMap<DiskId, Counted>,
-    /// Disks that were expelled from a volume, which is reported too.
+    /// Disks expelled from a volume, which is reported too.
     left: BTreeSet<DiskId>,
 }
 
 impl Told {
-    /// From now on the disk may be named.
+    /// Allows reports that name the disk from now on.
     pub fn strike(&mut self, disk: DiskId) {
         self.struck.insert(disk);
     }
@@ -55,7 +55,7 @@ impl Told {
         None
     }
 
-    /// Looks at the counters of all stores.
+    /// Reads the counters of all stores.
     pub fn look(&mut self, node: &Node) {
         for slot in &node.slots {
             let Some(store) = slot.store() else { continue };
@@ -63,7 +63,7 @@ impl Told {
             let errors = health.corrupt_blocks + health.lost_writes;
             let counted = Counted { errors, needless: health.refused_early };
             let last = self.open.insert(slot.id, counted).unwrap_or_default();
-            // The store was opened anew, and counts from 0.
+            // The store was opened anew, and counts from 0 again.
             if counted.errors < last.errors || counted.needless < last.needless {
                 self.keep(slot.id, last);
             }
@@ -75,19 +75,20 @@ impl Told {
         *self.needless.entry(disk).or_default() += counted.needless;
     }
 
-    /// The process is gone, with the counts of its stores.
+    /// Handles the end of the process, and with it of its stores' counts.
     pub fn stopped(&mut self) {
         for (disk, counted) in std::mem::take(&mut self.open) {
             self.keep(disk, counted);
         }
     }
 
-    /// Errors found on a disk so far.
+    /// Returns the errors found on a disk so far.
     pub fn count(&self, disk: DiskId) -> u64 {
         self.found.get(&disk).copied().unwrap_or(0) + self.open.get(&disk).map_or(0, |open| open.errors)
     }
 
-    /// Reads so far that the disk's medium refused, and that nothing needed: the blocks hold nothing, or were read again.
+    /// Returns the number of reads that the disk's medium refused and that were not needed: the
+    /// blocks hold no data, or were read again.
     pub fn needless(&self, disk: DiskId) -> u64 {
         self.needless.get(&disk).copied().unwrap_or(0) + self.open.get(&disk).map_or(0, |open| open.needless)
     }
@@ -96,7 +97,7 @@ impl Told {
         self.left.contains(&disk)
     }
 
-    /// A disk that is named and did nothing wrong.
+    /// Returns a disk that is named although it is without fault.
     pub fn accused(&self, slots: &[Slot]) -> Option<(DiskId, u64)> {
         let innocent = slots.iter().map(|slot| slot.id).filter(|disk| !self.struck.contains(disk));
         innocent.map(|disk| (disk, self.count(disk))).find(|(_, count)| *count > 0)

@@ -1,4 +1,4 @@
-//! The world of one server: virtual time, and everything that happens in it.
+//! The world of one server: virtual time and all events in it.
 
 use super::Coverage;
 use super::care::{Check, Scrub};
@@ -25,10 +25,11 @@ use volume::security::{SecurityDescriptor, volume_root};
 
 /// Address space of each volume.
 const VOLUME_BYTES: u64 = 64 << 20;
-/// An operation without an answer for this long counts as hung.
+/// Time without an answer after which an operation counts as hung.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Operations in one stage of a run that clients ask for at their full pace. A stage makes its finds
-/// with these; a fault of a minute would otherwise take more of a machine's time than all others.
+/// Operations that clients request at full speed in one stage of a run. These are enough for a
+/// stage's findings; with more, a fault of a minute would take more of a machine's time than all
+/// others.
 const BUSY_OPERATIONS: u64 = 1000;
 /// The shortest turn of a node.
 const TURN_MIN: Duration = Duration::from_micros(20);
@@ -37,26 +38,26 @@ pub(crate) struct StackWorld {
     pub scenario: Scenario,
     pub random: Random,
     pub now: Monotonic,
-    /// Counts the clients' requests and answers: the oracle's time.
+    /// Number of clients' requests and answers: the oracle's time.
     pub step: u64,
     pub disks: Vec<SimDisk>,
     pub state: MemoryState,
-    /// The processes that run; none: that node is down.
+    /// Running processes; `None`: that node is down.
     pub nodes: Vec<Option<Node>>,
     pub clients: Vec<Client>,
     pub changes: Changes,
     next_file: u32,
-    /// Operations to the clients that wait for them.
+    /// Operations in flight, and the clients that wait for them.
     asked: BTreeMap<u64, usize>,
     next_operation: u64,
     /// Operations that clients have chosen in the present stage of the run.
     pub asked_in_stage: u64,
     generations: Vec<u64>,
-    /// By volume: the progress of the names of those clients that looked since the restart.
+    /// By volume: the progress of names of those clients that have checked since the restart.
     cuts: Vec<Vec<Cut>>,
-    /// Clients work; before that they only look.
+    /// Whether clients work; before that they only check.
     pub acting: bool,
-    /// Operations may be refused until then.
+    /// Time until which operations may be refused.
     pub refusals_until: Monotonic,
     pub scrub: Scrub,
     pub check: Check,
@@ -133,7 +134,7 @@ impl StackWorld {
         world
     }
 
-    /// Tells which volumes take only as much of the pool as they hold.
+    /// Returns which volumes should take only as much of the pool as they hold.
     pub fn thin(&self) -> Vec<bool> {
         let of = |index| self.state.read::<VolumeRecord>(&volume_id(index).to_string());
         let is_thin =
@@ -141,7 +142,8 @@ impl StackWorld {
         (0..self.scenario.volumes.len()).map(is_thin).collect()
     }
 
-    /// Whether any disk may be missed by the records of all volumes: an opening waits for one that has the only copy of something.
+    /// Whether any disk may be missing by the records of all volumes: an opening waits for one that
+    /// has the only copy of a chunk.
     pub fn may_miss_a_disk(&self) -> bool {
         let of = |index| self.state.read::<VolumeRecord>(&volume_id(index).to_string());
         let is_mirrored = |record: &VolumeRecord| record.min_holders == record.resiliency.copies();
@@ -149,7 +151,7 @@ impl StackWorld {
         (0..self.scenario.volumes.len()).all(may_miss)
     }
 
-    /// A process starts on the node; `formats`: volumes that are made anew.
+    /// Starts a process on the node; `formats`: volumes that are made anew.
     pub fn start(&mut self, node: usize, formats: Vec<Option<Format>>) {
         let ids: Vec<DiskId> =
             self.disks.iter().filter(|disk| disk.node == node).map(|disk| disk.id).collect();
@@ -166,7 +168,7 @@ impl StackWorld {
         self.nodes[node] = Some(process);
     }
 
-    /// The process ends at once; with the power, if that is cut too.
+    /// Ends the process at once, and the power too if that is cut.
     pub fn stop(&mut self, node: usize, power: bool) {
         let Some(process) = self.nodes[node].take() else { return };
         self.told.look(&process);
@@ -187,7 +189,7 @@ impl StackWorld {
         self.cuts.iter_mut().for_each(Vec::clear);
     }
 
-    /// Advances to the next event, and lets it happen.
+    /// Advances to the next event, and handles it.
     pub fn turn(&mut self) {
         let disks = self.disks.iter().filter_map(SimDisk::due);
         let nodes = self.nodes.iter().flatten().map(Node::next_timeout);
@@ -195,7 +197,7 @@ impl StackWorld {
         let next = disks.chain(nodes).chain(clients).min().unwrap_or(self.now);
         // A turn of the daemon's loop takes time.
         let at_least = self.now.after(TURN_MIN);
-        // The director looks at least so often.
+        // Longest interval between two turns of the director.
         let at_most = self.now.after(Duration::from_millis(50));
         self.now = next.max(at_least).min(at_most);
         for disk in &self.disks {
@@ -226,7 +228,7 @@ impl StackWorld {
         }
     }
 
-    /// Something happened to virtual disks.
+    /// Handles an event of virtual disks.
     fn note(&mut self, node: usize, event: &LocalEvent) {
         super::narrate::event(self.now, self.step, event);
         self.scrub.note(event);
@@ -251,7 +253,7 @@ impl StackWorld {
         }
     }
 
-    /// A volume that gave up its data in memory: its clients find out.
+    /// Handles volumes that dropped their data in memory: their clients check that.
     fn note_failures(&mut self, node: usize) {
         let Some(process) = &self.nodes[node] else { return };
         for (index, volume) in process.volumes.iter().enumerate() {
@@ -368,8 +370,8 @@ impl StackWorld {
                 Some(operation) => Progress::Next(operation),
                 None => Progress::Wrong("a listing ended that had not begun".to_owned()),
             },
-            // The client checks again, in another session: its present opens would keep a file that it
-            // removes.
+            // The client checks again in another session: its present opens would keep a file that
+            // it removes.
             Err(_) if self.now < self.refusals_until => {
                 self.clients[client].wake_at = self.now.after(Duration::from_millis(500));
                 return self.end_session(client);
@@ -390,7 +392,7 @@ impl StackWorld {
         }
     }
 
-    /// Has all closed that a client has open; nobody waits for the answer.
+    /// Requests the close of all opens of a client, and ignores the answers.
     fn end_session(&mut self, client: usize) {
         let Client { volume, home, .. } = &self.clients[client];
         let operation = Operation::EndSession { session: home.session() };
@@ -402,7 +404,8 @@ impl StackWorld {
         }
     }
 
-    /// Checks that no change is lost that was answered before the request of another one that is there.
+    /// Checks that no change is lost that was answered before the request of another one that is
+    /// present.
     fn compare_cuts(&mut self, volume: usize) {
         let cuts = &self.cuts[volume];
         let kept = cuts.iter().map(|cut| cut.kept_began).max().unwrap_or(0);
@@ -448,7 +451,7 @@ impl StackWorld {
         }
     }
 
-    /// Nothing waits for ever.
+    /// Checks that no operation waits for ever.
     fn look_for_late(&mut self) {
         if self.now.since(self.looked_at) < Duration::from_secs(1) {
             return;
@@ -470,7 +473,7 @@ impl StackWorld {
         self.clients.iter().all(|client| matches!(client.mode, Mode::Working | Mode::Lost))
     }
 
-    /// Makes everything of all volumes durable; whether a request for that was sent.
+    /// Makes all data of all volumes durable. Returns whether a request for that was sent.
     pub fn make_durable(&mut self) {
         let Some(node) = &mut self.nodes[0] else { return };
         for volume in &mut node.volumes {
@@ -481,7 +484,7 @@ impl StackWorld {
     }
 }
 
-/// A new volume on the virtual disk of this identity.
+/// Makes the format of a new volume on the virtual disk of this identity.
 pub(crate) fn format_of(volume: VolumeId, root: &SecurityDescriptor) -> Format {
     Format {
         // A volume seals its blocks with its virtual disk's identity.

@@ -1,11 +1,11 @@
-//! Blocks that disks that are out have not missed.
+//! Blocks that expelled disks have not missed.
 //!
-//! A resync copies whole regions, but a disk still has the blocks that were not written since it left.
-//! If such a block has no intact copy among those that count, the returning disk's copy is the last
-//! one, and the resync takes it ([`super::syncing`]). Only certain blocks are kept here: those of
-//! chunks that were equal on all copies when the disk left, except blocks of writes that were in flight
-//! then or began later, whether or not the disk got them too. The list ends with the coordinator, or if
-//! it would exceed its limit: then all blocks count as missed.
+//! A resync copies whole regions, but a disk still has the blocks that were not written since it
+//! left. If such a block has no intact copy among those that count, the returning disk's copy is
+//! the last one, and the resync takes it ([`super::syncing`]). Only a block that is certain counts
+//! as not missed: its chunk was equal on all copies when the disk left, and no write of it was in
+//! flight then or began later, whether or not the disk got that too. The list ends with the
+//! coordinator, or when it would exceed its limit: then all blocks count as missed.
 
 use super::REGION_BLOCKS;
 use super::context::Geometry;
@@ -45,12 +45,13 @@ impl Absence {
     }
 }
 
-/// Invariant: a disk has the last acknowledged contents of each block that it has not missed by this list.
+/// Invariant: a disk has the last acknowledged contents of each block that this list does not name
+/// as missed.
 #[derive(Default)]
 pub(super) struct Absences(BTreeMap<DiskId, Absence>);
 
 impl Absences {
-    /// Whether no disk is out.
+    /// Whether no disk is expelled.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -62,12 +63,12 @@ impl Absences {
         self.0.insert(disk, Absence { chunks, regions: 0 });
     }
 
-    /// Forgets the disk, which counts again, or whose contents are not known any more.
+    /// Forgets a disk that counts again, or whose contents are not known any more.
     pub fn forget(&mut self, disk: DiskId) {
         self.0.remove(&disk);
     }
 
-    /// Forgets the chunk, which is given back, everywhere or on one disk.
+    /// Forgets a chunk that is given back, everywhere or on one disk.
     pub fn forget_chunk(&mut self, chunk: ChunkIndex, only: Option<DiskId>) {
         let concerned = self.0.iter_mut().filter(|(disk, _)| only.is_none_or(|only| only == **disk));
         concerned.for_each(|(_, absence)| absence.forget(chunk));
@@ -91,7 +92,7 @@ impl Absences {
         }
     }
 
-    /// Whether the disk, although out, surely has the last write of the block.
+    /// Whether the disk, although expelled, surely has the last write of the block.
     pub fn has_not_missed(&self, disk: DiskId, lba: u64, geometry: Geometry) -> bool {
         if Planted::RescueOfMissed.is_planted() {
             return true;

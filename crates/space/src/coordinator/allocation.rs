@@ -1,10 +1,10 @@
-//! Giving a chunk its slabs at the first write.
+//! Allocation of a chunk's slabs at its first write.
 //!
-//! Invariant: a chunk in the state `Allocating` holds no acknowledged write. It becomes `Mapped` with
-//! at least `min_copies` holders, none of which a proposal was to expel meanwhile (I1). A chunk begins
-//! with fewer copies than the volume's resiliency only while the record has a disk out. A disk that is
-//! present and gives no slab, because it is being retired, is full, or does not answer for the moment,
-//! excuses no missing copy.
+//! Invariant: a chunk in the state `Allocating` holds no acknowledged write. It becomes `Mapped`
+//! with at least `min_copies` holders, none of which a proposal was to expel meanwhile (I1). A
+//! chunk begins with fewer copies than the volume's resiliency only while a disk is out by the
+//! record. A present disk that gives no slab, because it is being retired, is full, or does not
+//! answer at the moment, excuses no missing copy.
 
 use super::calls::{Failure, Owner};
 use super::chunks::{Chunk, ChunkState};
@@ -18,13 +18,13 @@ use types::{BLOCK_BYTES, ChunkIndex, DiskId};
 
 #[derive(Default)]
 pub(super) struct Allocation {
-    /// Slabs given by disks that a record not yet committed expels.
+    /// Slabs given by disks that an uncommitted record expels.
     by_leaving: Vec<(ChunkIndex, DiskId)>,
 }
 
 impl Allocation {
-    /// Asks disks for slabs of the chunk. Returns an error if there are none; `Unavailable` if there may be
-    /// some when disks in sync are reachable again.
+    /// Requests slabs of the chunk from disks. Returns an error if none can give one: `Unavailable`
+    /// if some may when disks in sync are reachable again.
     pub fn allocate(&mut self, index: ChunkIndex, append: bool, shared: &mut Shared) -> Option<SpaceError> {
         let mut chunk = Chunk::new(append);
         chunk.state = ChunkState::Allocating { pending: Vec::new(), refused: Vec::new(), undoing: false };
@@ -35,7 +35,7 @@ impl Allocation {
         Some(error)
     }
 
-    /// Asks as many disks as the chunk still lacks copies.
+    /// Requests as many slabs as the chunk still lacks.
     fn ask_for_slabs(&mut self, index: ChunkIndex, shared: &mut Shared) -> Option<SpaceError> {
         let copies = shared.membership.record().resiliency.copies();
         let least = shared.membership.record().min_copies.clamp(1, copies);
@@ -77,8 +77,8 @@ impl Allocation {
         None
     }
 
-    /// Takes an answer to a request for a slab. Returns the error by which writes to the chunk fail, if it
-    /// gets none.
+    /// Notes an answer to a request for a slab. If the chunk gets none, returns the error for the
+    /// writes to it.
     pub fn allocated(
         &mut self,
         index: ChunkIndex,
@@ -160,7 +160,7 @@ impl Allocation {
         !leaving.is_empty()
     }
 
-    /// Notes that a disk gave its slab back, or is out.
+    /// Notes that a disk gave its slab back, or was expelled.
     pub fn allocation_undone(&mut self, index: ChunkIndex, disk: DiskId, shared: &mut Shared) {
         shared.chunks.pool.borrow_mut().give_back(disk);
         let Some(chunk) = shared.chunks.get_mut(index) else { return };
@@ -182,7 +182,7 @@ fn is_fixed(shared: &Shared) -> bool {
     shared.membership.record().provisioning == Provisioning::Fixed
 }
 
-/// Counts the slabs that a fixed volume was promised and does not have yet.
+/// Counts slabs that a fixed volume was promised and does not have yet.
 pub(super) fn promised_slabs(shared: &Shared) -> u64 {
     if !is_fixed(shared) {
         return 0;
@@ -208,10 +208,10 @@ pub(super) fn excluded(shared: &Shared) -> Vec<DiskId> {
     .collect()
 }
 
-/// Whether the record has a disk out, the only reason for a chunk to begin with fewer copies. A disk
-/// that fails is not out before the record says so: until then new chunks wait, as writes to its other
-/// chunks do. A retired disk would give no slab if it were there, so it excuses nothing, unless fewer disks
-/// than copies are left without it: a lost disk was retired.
+/// Whether a disk is out by the record, the only reason for a chunk to begin with fewer copies. A
+/// disk that fails is not out before the record says so: until then new chunks wait, as writes to
+/// its other chunks do. A retired disk would give no slab if it were present, so it excuses
+/// nothing, unless fewer disks than copies are left without it: then a lost disk was retired.
 fn is_disk_out(shared: &Shared) -> bool {
     let is_retired = |disk: &DiskId| shared.context.is_retired(*disk);
     if Planted::RetiringCountsAsOut.is_planted() && excluded(shared).iter().any(is_retired) {
@@ -236,9 +236,10 @@ pub(super) fn copies_while_disks_are_out(shared: &Shared) -> Option<u8> {
         .find(|&possible| pool.domains_with_room(possible, &excluded) >= usize::from(possible))
 }
 
-/// Returns why no disk gives a slab. A disk in sync that is unreachable, or that a proposal is to
-/// expel, will soon be out or back. A disk that still has to give back an earlier slab of the chunk can
-/// take it after that. Disks that are being brought up to date give slabs when they are in sync.
+/// Returns the reason why no disk gives a slab. A disk in sync that is unreachable, or that a
+/// proposal expels, will soon be out or back. A disk that still has to give back an earlier slab of
+/// the chunk can give one after that. Disks that are being brought up to date give slabs when they
+/// are in sync.
 fn why_no_slabs(index: ChunkIndex, shared: &Shared) -> SpaceError {
     let pool = shared.chunks.pool.borrow();
     let marked = shared.membership.marked_for(index);

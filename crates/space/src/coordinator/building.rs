@@ -1,8 +1,8 @@
 //! New copies of chunks on other disks: rebuild after a loss, moves for balance or off a retired disk.
 //!
-//! A disk that is in sync has its whole slab table believed at an opening. A copy in the making therefore stands in the record's
-//! `building` list from before its slab is taken until it is complete, and a copy that is given up from before it misses a write
-//! until its slab is given back.
+//! An opening believes the whole slab table of a disk in sync. So the record's `building` list
+//! names a copy in the making from before its slab is taken until the copy is complete, and a copy
+//! that is given up from before it misses a write until its slab is given back.
 //!
 //! | step | ends when |
 //! |---|---|
@@ -12,13 +12,14 @@
 //! | unmark it; mark the one given up, if any | committed: the new copy counts, the old one does not |
 //! | give the old slab back, then unmark it | committed |
 //!
-//! A copy beyond those that are wanted is given up by the last two steps alone, as soon as the record has marked it. Before that
-//! the regions that it holds are read from all copies, and those that are to remain are repaired from it if they are corrupt: it
-//! may have the last intact block.
+//! A surplus copy is given up by the last two steps alone, as soon as the record has marked it.
+//! Before that the regions that it holds are read from all copies, and those that are to remain are
+//! repaired from it if they are corrupt: it may have the last intact block.
 //!
-//! Invariants: a copy in the making is marked in the record from before its slab is asked for, and unmarked only when all its written
-//! regions were copied, read back and compared (I5); a copy is given up only if the record has as many others as are wanted, or the new
-//! one takes its place by the same record (I1). The chunk of each build has `in_build` set.
+//! Invariants: the record marks a copy in the making from before the request for its slab, and
+//! unmarks it only when all its written regions were copied, read back and compared (I5). A copy is
+//! given up only if the record has the wanted number of others, or the new one takes its place by
+//! the same record (I1). The chunk of each build has `in_build` set.
 
 use super::calls::{Failure, Owner};
 use super::chunks::Chunks;
@@ -38,18 +39,18 @@ use types::{ChunkIndex, DiskId, Epoch};
 enum BuildStep {
     Marking,
     Allocating,
-    /// Waiting for operations that began before.
+    /// Waits for operations that began before.
     Draining(BTreeSet<OperationKey>),
     Comparing,
     Copying,
     Unmarking,
-    /// Surplus copies: the others are compared with the one to give up, and repaired from it.
+    /// Surplus copies: the others are compared with the copy to give up, and repaired from it.
     Verifying {
         listed: bool,
     },
-    /// The surplus copy is to be marked.
+    /// The record is to mark the surplus copy.
     GivingUp,
-    /// The old copy is given up; requests to it may still be in flight.
+    /// The record has marked the old copy; requests to it may still be in flight.
     Leaving,
     Dropping,
 }
@@ -69,8 +70,8 @@ impl Build {
         Self { target, drop, step, regions: VecDeque::new(), in_flight: BTreeSet::new() }
     }
 
-    /// Returns the change of marks in the record that makes the new copy count: the new copy's goes, the
-    /// old one's comes.
+    /// Returns the change of marks that makes the new copy count: the new copy loses its mark, and
+    /// the old one gets one.
     fn changes(&self, chunk: ChunkIndex) -> MarkChange {
         let mark = |disk| (disk, chunk);
         MarkChange { unmark: self.target.map(mark), mark: self.drop.map(mark) }
@@ -86,7 +87,7 @@ pub(super) struct Builds {
     map: BTreeMap<ChunkIndex, Build>,
     /// Marked copies whose slab is being given back.
     sweeping: BTreeSet<Mark>,
-    /// Bytes copied since there was last nothing to build.
+    /// Bytes copied since the builds were last idle.
     pub built_bytes: u64,
 }
 
@@ -107,12 +108,12 @@ impl Builds {
         self.map.keys().copied().collect()
     }
 
-    /// Whether a copy of the chunk is made on the disk.
+    /// Whether a build makes a copy of the chunk on the disk.
     pub fn is_target(&self, chunk: ChunkIndex, disk: DiskId) -> bool {
         self.map.get(&chunk).is_some_and(|build| build.target == Some(disk))
     }
 
-    /// Whether any copy is made on the disk.
+    /// Whether any build makes a copy on the disk.
     pub fn has_target(&self, disk: DiskId) -> bool {
         self.map.values().any(|build| build.target == Some(disk))
     }
@@ -124,7 +125,7 @@ impl Builds {
         shared.chunks.set_in_build(chunk, true);
     }
 
-    /// Begins to make a copy of the chunk on `target`, which takes the place of the one on `drop`.
+    /// Begins to make a copy of the chunk on `target`, in place of the copy on `drop`.
     pub fn start_build(
         &mut self,
         chunk: ChunkIndex,
@@ -137,7 +138,7 @@ impl Builds {
         shared.membership.want(Change::Mark(target, chunk));
     }
 
-    /// Begins to give up a copy of a chunk that has one more than it needs: when the others are whole.
+    /// Begins to give up a surplus copy of a chunk, once the other copies are whole.
     pub fn start_giving_up(
         &mut self,
         chunk: ChunkIndex,
@@ -187,8 +188,8 @@ impl Builds {
             return;
         }
         if let Err(failure) = result {
-            // The mark stays until the disk has given back the slab that it may have taken, and until then
-            // the slab counts as taken. The free space of a disk that left is not known.
+            // The mark stays, and the slab counts as taken, until the disk has given back the slab
+            // that it may have taken. The free space of a disk that left is not known.
             if failure != Failure::Gone {
                 shared.chunks.pool.borrow_mut().note_full(disk);
             }
@@ -278,7 +279,7 @@ impl Builds {
         };
         let Ok(Answer::Regions(Regions { stamps, .. })) = result else {
             if build.target.is_none() {
-                // The disk fails, so this copy may soon not be surplus any more.
+                // The disk is failing, so this copy may soon not be surplus any more.
                 return self.finish_build(chunk, shared);
             }
             build.step = BuildStep::Draining(BTreeSet::new());
@@ -317,7 +318,8 @@ impl Builds {
         begun
     }
 
-    /// Takes the end of a step: a region was copied to `target`, or, without one, all copies of it were made whole.
+    /// Notes the end of a step: a region was copied to `target` or, without one, all copies of it
+    /// were made whole.
     pub fn build_step(
         &mut self,
         target: Option<DiskId>,
@@ -341,9 +343,10 @@ impl Builds {
         self.drive_build(step.chunk, shared, operations, syncing);
     }
 
-    /// Complete copies whose disk the next record has not in sync wait for what becomes of it, and neither mark changes: the new copy
-    /// would not count, and the old one, marked by the same record, would not either. A copy that would be missed is not given up.
-    /// Returns the changes of marks that are not wanted any more.
+    /// Holds back the marks of complete copies whose disk the next record has not in sync. Neither
+    /// mark changes: the new copy would not count, and the old one, marked by the same record,
+    /// would not either. A copy that would be missed is not given up. Returns the changes of marks
+    /// that are void now.
     pub fn hold_back_marks(
         &mut self,
         in_sync: &[DiskId],
@@ -373,7 +376,7 @@ impl Builds {
         held
     }
 
-    /// Continues after a committed record that unmarks this copy.
+    /// Continues after a committed record that unmarks the new copy.
     pub fn build_unmarked(
         &mut self,
         disk: DiskId,
@@ -395,7 +398,8 @@ impl Builds {
         }
     }
 
-    /// Continues after a committed record that marks a copy, so that it does not count any more.
+    /// Continues after a committed record that marks the old copy, so that it does not count any
+    /// more.
     fn leave_copy(
         &mut self,
         chunk: ChunkIndex,
@@ -427,7 +431,7 @@ impl Builds {
         } else if let Some(build) = self.map.get(&chunk)
             && build.step == BuildStep::Dropping
         {
-            // The disk is out, and gives its slab back when it returns.
+            // The disk has left, and gives its slab back when it returns.
             self.finish_build(chunk, shared);
         }
     }
@@ -438,7 +442,7 @@ impl Builds {
         shared.mailbox.recheck = true;
     }
 
-    /// Gives the copy up; its mark stays until its slab is given back.
+    /// Gives up the build's new copy. The mark stays until the slab is given back.
     pub fn abort_build(&mut self, chunk: ChunkIndex, shared: &mut Shared) {
         let Some(build) = self.map.get(&chunk) else { return };
         if matches!(
@@ -472,7 +476,8 @@ impl Builds {
                 build.step,
                 BuildStep::Verifying { .. } | BuildStep::GivingUp | BuildStep::Leaving | BuildStep::Dropping
             ) {
-                // The other copies count already; the slab of this one is given back when its disk returns.
+                // The other copies count already. The disk gives this copy's slab back when it
+                // returns.
                 self.finish_build(chunk, shared);
             } else {
                 build.drop = None;
@@ -486,7 +491,7 @@ impl Builds {
         self.abort_builds_on(disk, shared);
     }
 
-    /// Gives back slabs of copies that are marked and that nobody builds: left by a crash, or given up.
+    /// Gives back slabs of marked copies that no build uses: left by a crash, or given up.
     pub fn sweep_marks(&mut self, shared: &mut Shared, operations: &Operations, syncing: &Syncing) {
         for (disk, chunk) in shared.membership.record().building.clone() {
             let ready = !shared.chunks.is_in_build(chunk)
@@ -494,7 +499,7 @@ impl Builds {
                 && shared.calls.is_open(disk)
                 && shared.chunks.get(chunk).is_none_or(|known| !known.holders.contains(&disk))
                 && !is_in_use(chunk, disk, operations, syncing)
-                // A request for the slab still in flight would find it missing, or would take it after it was
+                // A request still in flight would miss the slab, or would take it after it was
                 // given back.
                 && !shared.calls.is_awaited(Owner::Build(chunk), disk)
                 && !syncing.builds(chunk, disk);
@@ -508,7 +513,7 @@ impl Builds {
     }
 }
 
-/// Tells whether requests to this copy are, or may come to be, in flight: its slab must not be given back.
+/// Tells whether this copy has requests in flight, or may get some, so that its slab must stay.
 fn is_in_use(chunk: ChunkIndex, disk: DiskId, operations: &Operations, syncing: &Syncing) -> bool {
     operations.is_in_use(chunk, disk) || syncing.is_in_use(chunk, disk)
 }

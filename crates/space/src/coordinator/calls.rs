@@ -1,7 +1,7 @@
-//! Speaking to disks: sessions, requests in flight, time-outs.
+//! Sessions with disks, requests in flight, timeouts.
 //!
-//! A *call* is one operation on one disk that somebody in the coordinator waits for. It survives the loss of a session: it is
-//! sent again in the next one. The ends of a call:
+//! A *call* is one operation on one disk that a part of the coordinator waits for. A call survives
+//! the loss of its session: the next session sends it again. The ends of a call:
 //!
 //! | the replica says | the call |
 //! |---|---|
@@ -10,16 +10,18 @@
 //! | `Fenced` by an epoch of ours | is sent again under the present epoch |
 //! | `Fenced` by a higher epoch | the coordinator stops |
 //! | `NoSession`, `Unreachable` | waits for the next session |
-//! | `WentBack` (to the opening of a session) | waits for the record to say what becomes of the disk ([`super::rollback`]) |
-//! | a disk error for which its machine is to blame; `NoSpace` to a promise or the opening of a session | of reads: ends as `Gone`; others wait for the next session, a little later |
-//! | nothing in time, another disk error, `Poisoned`, `NotMapped` | the disk has failed |
+//! | `WentBack` (to the opening of a session) | waits for the record's decision on the disk ([`super::rollback`]) |
+//! | a disk error caused by its machine; `NoSpace` to a promise or the opening of a session | of reads: ends as `Gone`; others wait for the next session, a little later |
+//! | no answer before the timeout, another disk error, `Poisoned`, `NotMapped` | the disk has failed |
 //!
-//! When a disk fails, calls that only read end as `Gone` at once, so that another copy is read. Calls that write wait: they end
-//! as `Gone` when the disk is out of the in-sync set by a committed record (I2), or are sent again when the disk is back first.
+//! When a disk fails, calls that only read end as `Gone` at once, so that another copy is read.
+//! Calls that write wait: they end as `Gone` when a committed record has expelled the disk (I2), or
+//! are sent again if the disk comes back before that.
 //!
-//! A disk is judged by the calls that it answers, never by the sessions that it opens: a network that loses large packets lets every session
-//! begin, and no write through. So a call that was sent once keeps its deadline over later sessions, and a disk that failed stays
-//! to be put out until it has answered all that it owed by then ([`Calls::trust_again`]).
+//! A disk is judged by the calls that it answers, never by the sessions that it opens: a network
+//! that loses large packets lets every session begin, and no write through. So a call that was sent
+//! once keeps its deadline over later sessions. A disk that failed remains to be expelled until it
+//! has answered every call that it owed when it failed ([`Calls::trust_again`]).
 
 use super::Event;
 use super::context::Context;
@@ -35,7 +37,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::api::StoreError;
 use types::{ChunkIndex, DiskId, Epoch, Lba, Monotonic};
 
-/// The part that waits for a call.
+/// The part that waits for a call, and its purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
     /// A promise within a session.
@@ -44,7 +46,7 @@ pub(super) enum Owner {
     Listing,
     /// A listing of chunks of a disk that returns.
     ResyncListing,
-    /// A slab of a disk that returns is given back.
+    /// Gives back a slab of a disk that returns.
     ResyncFree(ChunkIndex),
     /// Region epochs of the disk itself (true) or of its source.
     ResyncRegions(DiskId, ChunkIndex),
@@ -65,13 +67,14 @@ pub(super) enum Owner {
     Build(ChunkIndex),
     BuildRegions(ChunkIndex),
     BuildDrop(ChunkIndex),
-    /// Region epochs of a copy that is looked at for lost writes.
+    /// Region epochs of a copy that is checked for lost writes.
     Verify(ChunkIndex),
-    /// The answer is of no use any more: another copy was read. The disk owes it none the less, and is not to be forgiven a block that is bad.
+    /// Nothing waits for the answer, since another copy was read. The disk still owes it, and a bad
+    /// block in it is still repaired.
     Nobody(LostRead),
 }
 
-/// The blocks of a read that another copy answered.
+/// Blocks of a read that another copy answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LostRead {
     pub lba: Lba,
@@ -89,7 +92,7 @@ impl Owner {
             | Self::Operation(_)
             | Self::Nobody(_) => Priority::Client,
             Self::SyncRead { purpose, .. } | Self::SyncWrite(_, purpose) => match purpose {
-                // Reads wait for the step, or everything that touches its region does.
+                // Reads wait for the step, or all requests to its region do.
                 Purpose::Reconcile | Purpose::Repair | Purpose::Answer => Priority::Client,
                 Purpose::Resync(_) => Priority::Resync,
                 Purpose::Build { moves: false, .. } => Priority::Rebuild,
@@ -102,10 +105,10 @@ impl Owner {
     }
 }
 
-/// Why a call did not do its work.
+/// Reason why a call failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The disk is not to be counted on any more.
+    /// The disk no longer counts.
     Gone,
     Store(StoreError),
 }
@@ -131,33 +134,35 @@ enum LinkState {
     Open,
 }
 
-/// The session and the health of one disk, as the coordinator knows them.
+/// The session and the health of one disk, as this coordinator sees them.
 #[derive(Debug)]
 struct Link {
     state: LinkState,
-    /// None: no session was begun yet.
+    /// `None`: no session has begun yet.
     session: Option<SessionId>,
-    /// Calls of operations and syncs that are with the disk, as a measure of its load.
+    /// Calls of operations and syncs that are in flight to the disk: a measure of its load.
     busy: u32,
-    /// The disk has failed, and has not answered since all that it owed by then.
+    /// Whether the disk has failed, and has since not answered every call that it owed at that
+    /// time.
     has_failed: bool,
-    /// Why it failed last.
+    /// Reason of the last failure.
     why: String,
 }
 
-/// One outcome, to be given to its owner.
+/// One outcome of a call, for its owner.
 pub(super) struct Outcome {
     pub disk: DiskId,
     pub owner: Owner,
     pub result: Result<Answer, Failure>,
 }
 
-/// Invariants: a call is on the wire at most once, under the id in `sent`, and only in its link's open session; a call of which the disk
-/// is in sync ends with the disk's answer or with [`Failure::Gone`] after a committed record without the disk, reads aside (I2).
+/// Invariants: a call is on the wire at most once, under the id in `sent`, and only in its link's
+/// open session. Except for reads, a call whose disk is in sync ends with the disk's answer, or
+/// with [`Failure::Gone`] after a committed record without the disk (I2).
 #[derive(Default)]
 pub(super) struct Calls {
     links: BTreeMap<DiskId, Link>,
-    /// Disks whose link is not open: few, of however many disks the volume is on.
+    /// Disks whose link is not open: few, however many disks the volume has.
     unopened: BTreeSet<DiskId>,
     calls: BTreeMap<CallKey, Call>,
     last_call: CallKey,
@@ -165,14 +170,15 @@ pub(super) struct Calls {
     wire: BTreeMap<RequestId, CallKey>,
     /// The last number given to a session or a request.
     last_number: u64,
-    /// No call's deadline is before it: there is nothing to look for until then.
+    /// Lower bound of all deadlines: until then no check is needed.
     expire_at: Monotonic,
     sends: VecDeque<(DiskId, Request)>,
     outcomes: VecDeque<Outcome>,
 }
 
 impl Calls {
-    /// Begins to number sessions from a place of the incarnation's own, so that those of two coordinators are not confused.
+    /// Numbers sessions from a start derived from the incarnation, so that those of two
+    /// coordinators are not confused.
     pub fn new(incarnation: u128) -> Self {
         Self { last_number: (incarnation as u64 & 0x7fff_ffff) << 32, ..Self::default() }
     }
@@ -202,7 +208,7 @@ impl Calls {
         self.sends.pop_front()
     }
 
-    /// Takes the next outcome that its owner has not been given.
+    /// Takes the next outcome to be delivered to its owner.
     pub fn take_outcome(&mut self) -> Option<Outcome> {
         self.outcomes.pop_front()
     }
@@ -229,7 +235,7 @@ impl Calls {
         self.links.get(&disk).map_or_else(String::new, |link| link.why.clone())
     }
 
-    /// Whether somebody waits for such a call on the disk.
+    /// Whether such a call on the disk is awaited.
     pub fn is_awaited(&self, owner: Owner, disk: DiskId) -> bool {
         self.calls.values().any(|call| call.disk == disk && call.owner == owner)
     }
@@ -261,7 +267,7 @@ impl Calls {
         self.calls.iter().filter(|(_, call)| call.disk == disk).map(|(&key, _)| key).collect()
     }
 
-    /// Ends what is on the wire: the session is over, and nothing of it will be answered.
+    /// Takes the disk's requests off the wire: the session is over, and no answer in it will come.
     fn unsend(&mut self, disk: DiskId) {
         for key in self.of_disk(disk) {
             let Some(call) = self.calls.get_mut(&key) else { continue };
@@ -314,7 +320,7 @@ impl Calls {
         self.transmit(key, context, membership);
     }
 
-    /// Begins a session with the disk if there is none.
+    /// Begins a session with the disk if it has none.
     pub fn connect(&mut self, disk: DiskId, context: &Context, membership: &Membership) {
         let state = LinkState::Closed { retry_at: context.now };
         let unopened = &mut self.unopened;
@@ -358,8 +364,9 @@ impl Calls {
         if let Some(old) = call.sent.replace(id) {
             self.wire.remove(&old);
         }
-        // A promise too is asked for under the present epoch: the session may have promised more than the one it was wanted for,
-        // and a lower one would be refused for ever.
+        // A promise too is requested under the present epoch: the disk may have promised a higher
+        // epoch in this session than the one first requested, and would refuse a lower one for
+        // ever.
         let epoch = membership.record().epoch;
         assert!(membership.promised(call.disk) <= epoch, "a request that {} must refuse (I3)", call.disk);
         let (volume, priority) = (context.volume, call.owner.priority());
@@ -368,8 +375,9 @@ impl Calls {
         self.sends.push_back((call.disk, request));
     }
 
-    /// The request has not left for its disk, whose time begins when it does: the deadline moves on for as long as the queue says so.
-    /// A disk is judged by what it was asked, never by what its way had to carry before. Returns whose call it is.
+    /// Notes that the request has not left for its disk. The disk's time begins when it does, so
+    /// the deadline moves as long as the queue reports the wait: a disk is judged by its own
+    /// requests, never by earlier traffic on the way to it. Returns the call's owner.
     pub fn note_waiting(&mut self, waiting: &Waiting, context: &Context) -> Option<Owner> {
         let &Waiting { disk, volume, session, id, .. } = waiting;
         let current = self.links.get(&disk).and_then(|link| link.session);
@@ -379,7 +387,7 @@ impl Calls {
         Some(call.owner)
     }
 
-    /// Takes a replica's response; outcomes of calls wait in [`Calls::take_outcome`].
+    /// Handles a replica's response. Outcomes of calls wait in [`Calls::take_outcome`].
     pub fn handle_response(
         &mut self,
         response: Response,
@@ -399,13 +407,13 @@ impl Calls {
             return Heard::Nothing;
         }
         let Some(&key) = self.wire.get(&response.id) else { return Heard::Nothing };
-        // A slab that is not there is given back.
+        // A slab that does not exist counts as given back.
         let frees = |call: &Call| matches!(call.operation, ReplicaOperation::Free { .. });
         let is_freed = self.calls.get(&key).is_some_and(frees);
-        // A copy whose answer nobody waits for may have been given back since: its owner looks.
+        // A copy whose answer nobody waits for may have been given back since: its owner checks.
         let owner = self.calls.get(&key).map(|call| call.owner);
         let is_lost = matches!(owner, Some(Owner::Nobody(_)));
-        // Owners decide about what they wanted to write; a promise is asked for until it is given.
+        // Owners decide about failed writes; a promise is requested until the disk gives it.
         let is_promise = matches!(owner, Some(Owner::Promise(_)));
         match response.result {
             Ok(answer) => self.finish(key, Ok(answer)),
@@ -440,7 +448,8 @@ impl Calls {
         Heard::Nothing
     }
 
-    /// Counts on the disk, which has a session, unless it failed and has not answered since all that it owed by then.
+    /// Counts on the disk, which has a session, unless it failed and has not since answered every
+    /// call that it owed then.
     fn trust_again(&mut self, disk: DiskId, membership: &mut Membership) {
         let is_owed = |call: &Call| call.disk == disk && call.is_owed;
         let owes = !Planted::SessionProvesDisk.is_planted() && self.calls.values().any(is_owed);
@@ -468,7 +477,7 @@ impl Calls {
             }
             Ok(answer) => {
                 if matches!(answer, Answer::Opened { doubtful: true, .. }) && !membership.is_required(disk) {
-                    // A resync that went on would not copy again what it has copied.
+                    // If the resync continued, it would not copy again the regions already copied.
                     mailbox.leave(Next::Abandon(disk));
                 }
                 self.set_link(disk, LinkState::Open);
@@ -501,7 +510,7 @@ impl Calls {
         Heard::Nothing
     }
 
-    /// Sends nothing to the disk before `retry_at`.
+    /// Sends no request to the disk before `retry_at`.
     fn shut(&mut self, disk: DiskId, retry_at: Monotonic, why: &str) {
         self.set_link(disk, LinkState::Closed { retry_at });
         if let Some(link) = self.links.get_mut(&disk) {
@@ -509,7 +518,8 @@ impl Calls {
         }
     }
 
-    /// An older image of the disk was restored: the record says what becomes of it before it is spoken to.
+    /// Notes that an older image of the disk was restored. The record decides on the disk before
+    /// any further session.
     fn disk_went_back(
         &mut self,
         disk: DiskId,
@@ -526,19 +536,20 @@ impl Calls {
         mailbox.recheck = true;
     }
 
-    /// Lets the disk be spoken to again: the record says that it has to be compared from the beginning, or cannot say so.
+    /// Allows sessions with the disk again: the record demands a full comparison of it, or cannot.
     pub fn reopen(&mut self, disk: DiskId, context: &Context) {
         self.set_link(disk, LinkState::Closed { retry_at: context.now });
     }
 
-    /// Tries a new session at once, then at intervals: this one broke.
+    /// Opens a new session at once, then at intervals, after this one broke.
     fn lose_session(&mut self, disk: DiskId, context: &Context, membership: &Membership) {
         self.unsend(disk);
         self.shut(disk, context.now, "the session broke");
         self.connect(disk, context, membership);
     }
 
-    /// Takes the disk for failed, which does not answer, or answers with errors: it leaves the in-sync set as soon as the record says so.
+    /// Fails a disk that does not answer, or answers with errors: the next committed record takes
+    /// it out of the in-sync set.
     pub fn fail_disk(
         &mut self,
         disk: DiskId,
@@ -563,8 +574,9 @@ impl Calls {
         mailbox.recheck = true;
     }
 
-    /// Asks the disk again a little later, because its machine, and not the disk, is short of a resource. Other copies are read
-    /// meanwhile. The calls get new deadlines: the disk answers, and is not late for as long as it says so.
+    /// Retries the disk a little later, because its machine, and not the disk, lacks a resource.
+    /// Other copies are read meanwhile. The calls get new deadlines: a disk that reports a shortage
+    /// answers, so it is not late.
     pub fn pause_disk(&mut self, disk: DiskId, why: &str, context: &Context, mailbox: &mut Mailbox) {
         self.unsend(disk);
         let retry_at = context.now.after(context.config.reconnect_interval);
@@ -587,8 +599,8 @@ impl Calls {
         }
     }
 
-    /// Ends the calls of these operations on a disk without a session: the copies that they change do not
-    /// count.
+    /// Ends the calls of these operations on a disk without a session, since the copies that they
+    /// change do not count.
     pub fn end_calls_on(&mut self, disk: DiskId, is_over: impl Fn(&ReplicaOperation) -> bool) {
         for key in self.of_disk(disk) {
             if self.calls.get(&key).is_some_and(|call| is_over(&call.operation)) {
@@ -597,8 +609,8 @@ impl Calls {
         }
     }
 
-    /// Ends the calls of a disk that a committed record has expelled. A change still in flight must not
-    /// come after newer ones of a resync, so its session ends with it.
+    /// Ends the calls of a disk that a committed record has expelled. Its session ends too, so that
+    /// a change still in flight cannot arrive after newer ones of a resync.
     pub fn release_calls(
         &mut self,
         disk: DiskId,
@@ -619,7 +631,7 @@ impl Calls {
         mailbox.recheck = true;
     }
 
-    /// Fails disks that are late, and tries those again that could not be reached.
+    /// Fails disks whose calls are late, and retries unreachable ones.
     pub fn expire(&mut self, context: &Context, membership: &mut Membership, mailbox: &mut Mailbox) {
         if context.is_over() {
             return;

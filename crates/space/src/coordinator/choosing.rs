@@ -1,10 +1,10 @@
-//! Which copy of a block is right.
+//! Choice of the right copy of a block.
 //!
-//! A copy that its store returns as intact may still be out of date, if its disk acknowledged a write
-//! and lost it. Blocks that prove themselves (class `Append`) carry their order: the highest is the
-//! newest. Among blocks with checksums, a never written one is older than a written one, since a
-//! discard leaves the block unwritten on all copies. Other intact copies of one block are equal, or
-//! differ by a write that was never acknowledged: any of them will do.
+//! A copy that its store returns as intact may still be out of date, if its disk acknowledged a
+//! write and lost it. Blocks that prove themselves (class `Append`) carry their order: the highest
+//! is the newest. Among blocks with checksums, a never written one is older than a written one,
+//! since a discard leaves the block unwritten on all copies. Other intact copies of one block are
+//! equal, or differ by a write that was never acknowledged, so any of them is right.
 
 use super::context::Context;
 use sys::{Buf, Payload};
@@ -20,7 +20,8 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// Returns zeroes, for a self-proving block that no copy holds any more. Zeroes prove themselves.
+    /// Returns zeroes, which prove themselves, for a self-proving block that no copy holds any
+    /// more.
     pub fn zeroes() -> Self {
         Self { data: Buf::from(&[0; BLOCK_BYTES][..]), rank: 0 }
     }
@@ -46,8 +47,8 @@ pub(super) fn choose<'a>(copies: impl Iterator<Item = &'a Candidate>) -> Option<
 pub(super) enum Belief {
     /// Copy with the last change of all.
     Newest,
-    /// Copy with changes under the last epoch, of which another copy has a later one, or has the same one
-    /// on a disk that lost nothing while this copy's disk may have.
+    /// Copy with changes under the last epoch, but without the last change; or with the last change
+    /// on a doubtful disk, while a disk that lost nothing has it too.
     Older,
     /// Copy whose last change was under an earlier epoch.
     Behind,

@@ -21,11 +21,12 @@ pub(super) enum ChunkState {
     Allocating {
         pending: Vec<DiskId>,
         refused: Vec<DiskId>,
-        /// Whether the allocation failed, and the `pending` disks give their slabs back.
+        /// Whether the allocation failed, and the `pending` disks have yet to give their slabs
+        /// back.
         undoing: bool,
     },
     Mapped,
-    /// Given back as soon as nothing uses the chunk. An operation waits for that.
+    /// Given back as soon as nothing uses the chunk; an operation waits for that.
     Closing,
 }
 
@@ -99,7 +100,7 @@ impl Chunk {
 
 pub(super) struct Chunks {
     pub map: BTreeMap<ChunkIndex, Chunk>,
-    /// Disks that are being brought up to date: their copies and their free slabs count soon.
+    /// Disks that a resync is bringing up to date: their copies and their free slabs count soon.
     pub returning: BTreeSet<DiskId>,
     /// Space on the pool's disks, shared with the other volumes.
     pub pool: Rc<RefCell<PoolView>>,
@@ -137,7 +138,8 @@ impl Chunks {
         }
     }
 
-    /// Begins one use of the chunk, which stays until that ends. Returns whether there is such a chunk.
+    /// Begins one use of the chunk, which stays until that use ends. Returns whether the chunk
+    /// exists.
     pub fn use_chunk(&mut self, index: ChunkIndex) -> bool {
         let chunk = self.get_mut(index);
         chunk.map(|chunk| chunk.active += 1).is_some()
@@ -151,7 +153,7 @@ impl Chunks {
         chunk.active == 0 && chunk.state == ChunkState::Closing
     }
 
-    /// Lets a closing chunk serve again, when no operation waits to give it back.
+    /// Returns a closing chunk to service when no operation waits to give it back any more.
     pub fn keep(&mut self, index: ChunkIndex) {
         if let Some(chunk) = self.get_mut(index)
             && chunk.state == ChunkState::Closing
@@ -183,14 +185,14 @@ impl Chunks {
         self.map.values_mut().for_each(|chunk| chunk.remove_mirror(disk));
     }
 
-    /// Lets none of the disk's copies count: a committed record expels the disk.
+    /// Stops counting the disk's copies: a committed record expels the disk.
     pub fn remove_holder(&mut self, disk: DiskId) {
         for chunk in self.map.values_mut() {
             chunk.holders.retain(|holder| *holder != disk);
         }
     }
 
-    /// Forgets the chunk, of which no copy has a slab any more.
+    /// Forgets the chunk: no copy has a slab any more.
     pub fn chunk_freed(&mut self, index: ChunkIndex) {
         let Some(chunk) = self.map.remove(&index) else { return };
         debug_assert!(!chunk.is_active() && !chunk.in_build, "{index:?} is given back while it is used");
@@ -200,12 +202,12 @@ impl Chunks {
         }
     }
 
-    /// Returns the fewest copies of any chunk that count by this record, at most the copies that the volume
-    /// is to have.
+    /// Returns the fewest copies of any chunk that count by this record, at most the number that
+    /// the volume wants.
     pub fn fewest_holders(&self, record: &VolumeRecord) -> u8 {
         let copies = record.resiliency.copies();
         let in_sync = record.in_sync.iter().copied().collect();
-        // A chunk that waits for slabs holds no acknowledged write.
+        // A chunk without its slabs holds no acknowledged write.
         let allocated = self.map.values().filter(|chunk| !chunk.is_allocating());
         let counts =
             allocated.map(|chunk| chunk.in_sync_holders(&in_sync).count().min(usize::from(copies)) as u8);

@@ -1,7 +1,7 @@
 //! Requests of the volume, and the answers to them.
 //!
-//! Invariant: a request is answered once: when its last piece is done, or before that if it waited too
-//! long for unreachable disks. Its pieces that are with the copies continue then.
+//! Invariant: a request is answered once: when its last piece is done, or at its deadline if disks
+//! are unreachable. Its pieces that are in flight to the copies then continue.
 
 use super::Counters;
 use super::keys::ClientKey;
@@ -15,20 +15,20 @@ use types::Monotonic;
 struct Client {
     token: u64,
     reads: bool,
-    /// Pieces not done.
+    /// Pieces that have not ended.
     remaining: usize,
     /// Data of a read, by piece.
     parts: Vec<Option<Payload>>,
     error: Option<SpaceError>,
     deadline: Monotonic,
-    /// Whether the request was answered early, because it took too long.
+    /// Whether the request was answered at its deadline, before its pieces ended.
     answered: bool,
 }
 
 pub(super) struct Clients {
     map: BTreeMap<ClientKey, Client>,
     last: ClientKey,
-    /// No request's deadline is before it.
+    /// Lower bound of all requests' deadlines.
     expire_at: Monotonic,
     completions: Vec<SpaceCompletion>,
 }
@@ -38,7 +38,7 @@ impl Clients {
         Self { map: BTreeMap::new(), last: ClientKey::default(), expire_at: now, completions: Vec::new() }
     }
 
-    /// Takes a request of so many pieces. It is late if it has no answer by `deadline`.
+    /// Adds a request of this many pieces. It is late if it has no answer by `deadline`.
     pub fn begin(&mut self, token: u64, reads: bool, pieces: usize, deadline: Monotonic) -> ClientKey {
         let key = self.last.advance();
         let parts = vec![None; pieces];
@@ -57,7 +57,7 @@ impl Clients {
         self.completions.push(SpaceCompletion { token, result: Err(error) });
     }
 
-    /// Takes the result of a piece; the last one answers the request. `Some` is the data of a read.
+    /// Notes the result of a piece; the last one answers the request. `Some` is the data of a read.
     pub fn piece_done(
         &mut self,
         key: ClientKey,
@@ -108,13 +108,13 @@ impl Clients {
         self.expire_at <= now
     }
 
-    /// Returns requests whose deadline has come.
+    /// Returns requests whose deadline has passed.
     pub fn late(&self, now: Monotonic) -> Vec<ClientKey> {
         let late = self.map.iter().filter(|(_, client)| !client.answered && client.deadline <= now);
         late.map(|(&key, _)| key).collect()
     }
 
-    /// Gives a slow request until this time.
+    /// Moves a slow request's deadline to this time.
     pub fn extend(&mut self, key: ClientKey, deadline: Monotonic) {
         self.map.entry(key).and_modify(|client| client.deadline = deadline);
     }
@@ -140,15 +140,15 @@ impl Clients {
         out.append(&mut self.completions);
     }
 
-    /// Takes back acknowledgements that were not polled yet: they may not hold any more.
+    /// Withdraws acknowledgements that were not polled yet, since they may not hold any more.
     pub fn take_back_acknowledgements(&mut self) {
         for held in self.completions.iter_mut().filter(|held| matches!(held.result, Ok(SpaceReply::Done))) {
             held.result = Err(SpaceError::Unavailable);
         }
     }
 
-    /// Fails all requests with `why`, also those whose answers were not polled yet: their data may be old
-    /// by now.
+    /// Fails all requests with `why`, also those whose answers were not polled yet, since their
+    /// data may be out of date.
     pub fn stop(&mut self, why: &SpaceError) {
         let is_right = !Planted::AnswerAfterFencing.is_planted();
         for held in self.completions.iter_mut().filter(|held| held.result.is_ok() && is_right) {

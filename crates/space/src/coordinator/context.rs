@@ -26,18 +26,18 @@ impl Context {
         matches!(self.phase, Phase::Serving | Phase::Closing)
     }
 
-    /// Whether the disk is another node's.
+    /// Whether the disk is on another node.
     pub fn is_far(&self, disk: DiskId) -> bool {
         let pool = self.pool.borrow();
         pool.has_remote() && pool.disk(disk).is_some_and(Disk::is_remote)
     }
 
-    /// Whether the disk's node is dead: the disk is not spoken to.
+    /// Whether the disk's node is dead: the disk gets no requests.
     pub fn is_down(&self, disk: DiskId) -> bool {
         self.pool.borrow().disk(disk).is_some_and(Disk::is_down) && !Planted::DeadDisksWaitedFor.is_planted()
     }
 
-    /// Whether the administrator takes the disk out.
+    /// Whether the administrator is retiring the disk.
     pub fn is_retired(&self, disk: DiskId) -> bool {
         self.pool.borrow().disk(disk).is_some_and(|disk| disk.is_retired)
     }
@@ -47,7 +47,7 @@ impl Context {
         self.pool.borrow().disk(disk).is_some_and(|disk| disk.is_given_up)
     }
 
-    /// Whether nobody expects that the disk comes back with what it had.
+    /// Whether nobody expects the disk to come back with its data.
     pub fn is_lost(&self, disk: DiskId) -> bool {
         self.is_retired(disk) || self.is_given_up(disk)
     }
@@ -58,7 +58,8 @@ impl Context {
     }
 }
 
-/// The division of the address space. Every block belongs to one chunk, and to one region of that chunk.
+/// Division of the address space. Every block belongs to one chunk, and to one region of that
+/// chunk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Geometry {
     pub chunk_blocks: u64,
@@ -105,7 +106,7 @@ impl Geometry {
         lba - (lba % self.chunk_blocks) % self.region_blocks()
     }
 
-    /// Counts the blocks from this one on that are of the same region.
+    /// Counts the blocks of this one's region from this one on.
     pub fn rest_of_region(self, lba: u64) -> u64 {
         let region = self.region_blocks();
         (region - (lba % self.chunk_blocks) % region).min(self.chunk_blocks - lba % self.chunk_blocks)

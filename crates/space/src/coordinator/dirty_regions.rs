@@ -1,15 +1,16 @@
 //! Regions that may differ between copies after a crash (I10).
 //!
-//! The record says up to which epoch all writes are complete on all in-sync copies. Only regions stamped later by some copy can
-//! differ, by writes that were never acknowledged. Their epochs are fetched chunk by chunk, when a chunk is first used or in the
-//! background, and each such region is made equal before anything of it is read or written.
+//! The record has the epoch up to which all writes are complete on all in-sync copies. Only regions
+//! stamped later by some copy can differ, by writes that were never acknowledged. The coordinator
+//! fetches their epochs chunk by chunk, at a chunk's first use or in the background, and makes each
+//! such region equal before it is read or written.
 //!
 //! The order of trust when intact copies differ: after a crash alone any copy would do, since the
-//! differences were never acknowledged. But a copy whose disk's journal rotted at its end may also have
-//! lost acknowledged writes, and then looks as if it were older. So the copy with the later change
-//! comes first, and among equals the one whose disk's journal ended whole. The contents decide between
-//! copies that are still equal ([`super::choosing`]), and they alone decide for blocks that prove
-//! themselves.
+//! differences were never acknowledged. But a copy whose disk's journal rotted at its end may also
+//! have lost acknowledged writes, and then looks older than it is. So the copy with the later
+//! change comes first, and among equals the one whose disk's journal ended whole. The contents
+//! decide between copies that are still equal ([`super::choosing`]), and they alone decide for
+//! blocks that prove themselves.
 
 use super::Event;
 use super::calls::{Failure, Owner};
@@ -23,12 +24,12 @@ use std::collections::BTreeMap;
 use store::api::Regions;
 use types::{ChunkIndex, DiskId, Stamp};
 
-/// The knowledge about regions of a chunk that may differ between its copies.
+/// Knowledge about regions of a chunk that may differ between its copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Doubt {
-    /// Region epochs not fetched yet.
+    /// Region epochs not requested yet.
     Unknown,
-    /// Region epochs on their way from the `pending` disks.
+    /// Region epochs requested; the `pending` disks have not answered.
     Probing { pending: Vec<DiskId>, answers: Vec<(DiskId, Regions)> },
     /// Regions that may differ, counted from the first of the chunk, with the order of trust in their copies.
     Regions(BTreeMap<u64, Believed>),
@@ -77,7 +78,7 @@ pub(super) enum Verdict {
     MayDiffer,
 }
 
-/// The stamp of one copy of a region, and the doubts about it.
+/// The stamp of one copy of a region, and the doubts about the copy.
 struct Standing {
     disk: DiskId,
     stamp: Stamp,
@@ -146,7 +147,8 @@ impl DirtyRegions {
         self.0.remove(&index);
     }
 
-    /// Whether the copies agree on the region of `lba`. Begins the work that makes them agree.
+    /// Whether the copies agree on the region of `lba`. If they may not, begins the work that makes
+    /// them agree.
     pub fn verdict(&mut self, index: ChunkIndex, lba: u64, shared: &mut Shared) -> Verdict {
         if matches!(self.0.get(&index), Some(Doubt::Unknown)) {
             self.probe(index, shared);
@@ -166,7 +168,7 @@ impl DirtyRegions {
     fn probe(&mut self, index: ChunkIndex, shared: &mut Shared) {
         let holders = shared.holders_of(index);
         let Some(doubt) = self.0.get_mut(&index) else { return };
-        // A chunk that is being given back is not asked about.
+        // A chunk that is being given back needs no epochs.
         if *doubt != Doubt::Unknown || !shared.chunks.is_mapped(index) {
             return;
         }
@@ -243,8 +245,8 @@ impl DirtyRegions {
         mailbox.recheck = true;
     }
 
-    /// Begins up to `slots` probes that nobody waits for, and finds regions to reconcile. Returns the
-    /// number of both, and the first blocks of the regions.
+    /// Begins up to `slots` probes that no operation waits for, and finds regions to reconcile.
+    /// Returns the number of both, and the first blocks of the regions.
     pub fn probe_in_background(
         &mut self,
         slots: usize,
@@ -313,7 +315,7 @@ mod tests {
             believed(&[(5, 1, false), (5, 3, false), (4, 3, false)]),
             [(2, Newest), (1, Older), (3, Behind)]
         );
-        // The numbers start anew after the highest.
+        // The numbers wrap around after the highest.
         let third = 1 << 30;
         assert_eq!(believed(&[(5, u32::MAX, false), (5, third, false)]), [(2, Newest), (1, Older)]);
         // Stamps from before there were numbers.

@@ -1,14 +1,15 @@
 //! The disks that may be missing at an opening, before it knows the chunks: fewer disks than any chunk
 //! has copies, or all disks of fewer nodes than any chunk has copies in.
 //!
-//! The record has both numbers and the nodes by which they were counted. A disk that moved to another
-//! node since, or whose node is not known, still counts as it did then.
+//! The record has both numbers and the nodes by which they were counted, as `homes`. A disk that
+//! has moved to another node since, or whose node is not known, still counts for its old one.
 //!
-//! While the volume is served the homes are of disks in sync alone. A disk that an opening puts out stays in its home: that home has been
-//! taken off `min_homes`, and its other disks may be missing too.
+//! While the volume is served, `homes` has disks in sync only. A disk that an opening expels stays
+//! in `homes`: `min_homes` no longer counts its node, and the node's other disks may be missing
+//! too.
 //!
-//! Invariant: every chunk with an acknowledged write has copies in sync on `min_holders` disks, and in
-//! `min_homes` of the record's homes of which no disk is out (I5).
+//! Invariant: every chunk with an acknowledged write has copies in sync on `min_holders` disks, and
+//! in `min_homes` of the record's nodes without an expelled disk (I5).
 
 use super::chunks::Chunks;
 use super::pending_changes::{Change, PendingChanges};
@@ -33,7 +34,8 @@ impl Chunks {
         homes.into_iter().map(|(node, disks)| Home { node: node.to_owned(), disks }).collect()
     }
 
-    /// Returns the fewest of the record's homes that copies of any chunk are in; 0 if none are counted.
+    /// Returns the fewest of the record's nodes that any chunk has copies on; 0 if none are
+    /// counted.
     pub fn fewest_homes(&self, record: &VolumeRecord) -> u8 {
         if record.homes.is_empty() {
             return 0;
@@ -44,7 +46,7 @@ impl Chunks {
             homes.flat_map(|(home, found)| found.disks.iter().map(move |disk| (*disk, home))).collect();
         let allocated = self.map.values().filter(|chunk| !chunk.is_allocating());
         let counts = allocated.map(|chunk| {
-            // A disk whose node is not known is in no home.
+            // A disk whose node is not known counts for no node.
             let known = chunk.in_sync_holders(&in_sync).filter_map(|disk| home_of.get(&disk).copied());
             let mut homes: SmallVec<[usize; 3]> = known.collect();
             homes.sort_unstable();
@@ -56,15 +58,15 @@ impl Chunks {
     }
 }
 
-/// Counts the record's homes that these disks are in.
+/// Counts the record's nodes that have one of these disks.
 pub(super) fn homes_of(record: &VolumeRecord, disks: &[DiskId]) -> u8 {
     let in_home = |disk: &DiskId| record.homes.iter().any(|home| home.disks.contains(disk));
     let known = disks.iter().copied().filter(in_home);
     record.homes_of(known).unwrap_or_default().min(usize::from(u8::MAX)) as u8
 }
 
-/// Writes to the next record the fewest copies of any chunk, and the fewest homes that they are in: by
-/// the chunk map if the volume is `serving`.
+/// Writes to the next record the fewest copies of any chunk, and the fewest nodes that these are
+/// on: by the chunk map if the volume is `serving`.
 pub(super) fn count_copies(
     record: &VolumeRecord,
     next: &mut VolumeRecord,
@@ -78,8 +80,8 @@ pub(super) fn count_copies(
         next.min_homes = chunks.fewest_homes(next).min(changes.homes_max());
         return;
     }
-    // The lists of the other disks may decide on a disk that went back, instead of the numbers in the
-    // record: each chunk is sure of one copy then.
+    // The decision on a disk that went back may rest on the lists of the other disks instead of the
+    // record's numbers: each chunk is then sure of one copy.
     let by_lists = changes.has(Change::Rewind) || changes.has(Change::Keep);
     let left = changes.disks(Change::Expel).chain(changes.disks(Change::Keep));
     let fewer = left.clone().count().min(usize::from(u8::MAX)) as u8;
@@ -88,7 +90,7 @@ pub(super) fn count_copies(
     );
     let homes = record.homes_of(left).unwrap_or(usize::MAX).min(usize::from(u8::MAX)) as u8;
     next.min_homes = record.min_homes.saturating_sub(homes);
-    // A chunk with copies in so many homes has at least as many copies.
+    // A chunk with copies on this many nodes has at least as many copies.
     let least = u8::from(by_lists).max(next.min_homes);
     next.min_holders = record.min_holders.saturating_sub(fewer).max(least);
 }

@@ -33,21 +33,21 @@ const BUILDS_MAX: usize = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobPhase {
     Running,
-    /// Stopped by the administrator, until it is resumed.
+    /// Stopped by an administrator until resumed.
     Suspended,
 }
 
-/// A job as a listing shows it.
+/// State of a job, for listings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobStatus {
     pub kind: JobKind,
-    /// The disk that is brought back.
+    /// The returning disk.
     pub disk: Option<DiskId>,
     pub phase: JobPhase,
     pub done_bytes: u64,
     pub total_bytes: u64,
     pub running_for: Duration,
-    /// By the mean speed so far.
+    /// Estimate from the mean speed so far.
     pub remaining: Option<Duration>,
 }
 
@@ -61,14 +61,15 @@ pub(super) struct Jobs {
     moves: Vec<Move>,
     moves_total: usize,
     build_total: u64,
-    /// Chunks may have more copies than wanted: disks came back whose copies had been made elsewhere.
+    /// Whether chunks may have more copies than wanted, because disks returned whose copies had
+    /// been rebuilt elsewhere.
     may_have_surplus: bool,
     /// Chunks that lack a copy and for which no disk had space at the last plan.
     without_room: u64,
     building_since: Option<Monotonic>,
-    /// Kinds that the administrator stopped.
+    /// Kinds that an administrator stopped.
     suspended: BTreeSet<u8>,
-    /// Time of the next plan of disks to bring back and copies to make.
+    /// Time of the next check for disks to bring back and copies to make.
     plan_at: Monotonic,
 }
 
@@ -83,7 +84,7 @@ fn code(kind: JobKind) -> u8 {
 
 impl Jobs {
     pub fn new() -> Self {
-        // A coordinator before this one may have left surplus copies.
+        // The preceding coordinator may have left surplus copies.
         Self { may_have_surplus: true, ..Self::default() }
     }
 
@@ -206,9 +207,10 @@ impl Jobs {
         }
     }
 
-    /// Resolves mirrors whose job is gone. If the record has the disk in sync and the copy unmarked, the
-    /// copy counts, as the next opening would find. Any other copy has nobody to fill it: the record has
-    /// its disk stale or the copy marked, and the jobs that follow from either begin anew.
+    /// Resolves mirrors whose job is gone. If the record has the disk in sync and the copy
+    /// unmarked, the copy counts, as the next opening would find. No job fills any other copy: the
+    /// record has its disk stale or the copy marked, and the job that follows from either begins
+    /// anew.
     fn resolve_lone_mirrors(&self, shared: &mut Shared) {
         let mut lone = Vec::new();
         for (&index, chunk) in &shared.chunks.map {
@@ -230,7 +232,7 @@ impl Jobs {
         }
     }
 
-    /// Whether a disk may be back soon, so that copying its chunks would be in vain.
+    /// Whether a disk may be back soon, so that copying its chunks would be wasted work.
     fn may_return(&self, disk: DiskId, shared: &Shared) -> bool {
         if shared.context.is_retired(disk) || self.is_suspended(JobKind::Resync) {
             return false;
@@ -281,7 +283,7 @@ impl Jobs {
         self.builds.start_build(index, target, drop, shared);
     }
 
-    /// Gives up copies beyond those that are wanted: of retired disks first, so that these become empty.
+    /// Gives up surplus copies, those on retired disks first, so that these become empty.
     fn give_up_surplus(&mut self, shared: &mut Shared, operations: &Operations, syncing: &Syncing) {
         if !self.may_have_surplus {
             return;
@@ -323,7 +325,7 @@ impl Jobs {
         }
     }
 
-    /// Wants retired disks that hold nothing any more to leave the record.
+    /// Requests the removal of empty retired disks from the record.
     fn forget_retired(&self, shared: &mut Shared) {
         let retired: Vec<DiskId> = shared.context.pool.borrow().retired().collect();
         for disk in retired {
@@ -340,7 +342,8 @@ impl Jobs {
         }
     }
 
-    /// Whether chunks are short of copies that a stale disk may have: it is there, or may soon be back.
+    /// Whether a stale disk that is reachable, or may soon return, may have copies that chunks
+    /// lack.
     fn may_fill(disk: DiskId, shared: &Shared) -> bool {
         let since = shared.membership.absent_since(disk).unwrap_or_default();
         let is_recent = shared.context.now.since(since) < shared.context.config.rebuild_after;
@@ -363,13 +366,13 @@ impl Jobs {
         }
     }
 
-    /// Gives up the resync of a disk that is gone again, or whose job was stopped: no write relies on the
-    /// disk.
+    /// Gives up the resync of a disk that has left again, or whose job was stopped. No write relies
+    /// on the disk.
     pub fn abandon_resync(&mut self, disk: DiskId, shared: &mut Shared) {
         self.resyncs.abandon_resync(disk, shared, &mut self.builds);
     }
 
-    /// Gives up the copies of the chunk in the making on these disks, unless they are about to count.
+    /// Gives up the chunk's copies in the making on these disks, except those about to count.
     pub fn give_up_copies(&mut self, chunk: ChunkIndex, disks: &[DiskId], shared: &mut Shared) {
         for disk in disks {
             if self.builds.is_target(chunk, *disk) {
@@ -380,8 +383,8 @@ impl Jobs {
         }
     }
 
-    /// The record keeps the disk for what nobody else has: its copies of `marked` do not count, and disks that return may have missed more than
-    /// they are brought.
+    /// Notes that the record keeps the disk for chunks that no other disk has. Its copies of
+    /// `marked` do not count, and returning disks may have missed more than their resyncs know.
     pub fn disk_kept(&mut self, disk: DiskId, marked: &BTreeSet<ChunkIndex>, shared: &mut Shared) {
         self.builds.forget_mirrors(disk, shared);
         shared.give_up_copies(disk, marked);
@@ -390,7 +393,7 @@ impl Jobs {
         }
     }
 
-    /// Takes the end of a step on a region.
+    /// Handles the end of a step on a region.
     pub fn step_done(
         &mut self,
         step: Synced,
@@ -420,7 +423,7 @@ impl Jobs {
         self.without_room
     }
 
-    /// Makes the next drive plan again.
+    /// Makes the next [`Self::drive`] plan again.
     pub fn plan_soon(&mut self, now: Monotonic) {
         self.plan_at = now;
     }
@@ -432,7 +435,7 @@ impl Jobs {
         self.resume(JobKind::Rebalance, context.now);
     }
 
-    /// Stops jobs of this kind, where they stand, until they are resumed.
+    /// Stops jobs of this kind at once, until they are resumed.
     pub fn suspend(&mut self, kind: JobKind, shared: &mut Shared) {
         self.suspended.insert(code(kind));
         match kind {
@@ -480,7 +483,7 @@ impl Jobs {
     }
 }
 
-/// Tells whether the record should count other homes than it does, or more.
+/// Tells whether the record should count other fault domains than it does, or more.
 fn homes_changed(shared: &Shared) -> bool {
     let (record, homes) = (shared.membership.record(), shared.chunks.homes(shared.membership.record()));
     homes != record.homes || shared.chunks.fewest_homes(record) > record.min_homes
@@ -492,9 +495,9 @@ fn has_few_copies(shared: &Shared) -> bool {
     record.min_holders < record.resiliency.copies() || !record.building.is_empty()
 }
 
-/// Tells whether a stale disk is to be brought up to date. A retired one is only while chunks are short
-/// of copies: filling its slabs takes no more than the writes that it missed, and other disks may have no
-/// room. The chunks then leave it as before.
+/// Tells whether a stale disk is to be brought up to date. A retired one is, but only while chunks
+/// are short of copies: filling its slabs takes no more than the writes that it missed, and other
+/// disks may have no space. Afterwards the chunks still leave it.
 fn is_wanted_back(disk: DiskId, shared: &Shared) -> bool {
     let is_short = || is_short_of_copies(shared) && !Planted::RetiringStaysStale.is_planted();
     !shared.context.is_retired(disk) || is_short()
@@ -532,7 +535,8 @@ fn lacking(shared: &Shared, copies: usize) -> Vec<ChunkIndex> {
     lacking.into_iter().map(|(_, index)| index).collect()
 }
 
-/// A copy that another disk gives up for balance; not one that leaves a retired disk, which is a rebuild.
+/// Tells whether another disk gives its copy up for balance. A copy that leaves a retired disk is a
+/// rebuild.
 fn is_move(build: &Build, context: &Context) -> bool {
     build.target.is_some() && build.drop.is_some_and(|disk| !context.is_retired(disk))
 }

@@ -11,7 +11,7 @@ macro_rules! key {
         pub(super) struct $name(u64);
 
         impl $name {
-            /// Advances `self` to the next key, and returns that.
+            /// Advances `self` to the next key, and returns it.
             pub fn advance(&mut self) -> Self {
                 self.0 += 1;
                 *self

@@ -1,9 +1,9 @@
 //! The lease by which this node may answer for its volumes, if several nodes may open one.
 //!
-//! A majority of the nodes grants the lease, counted from when the node *sent* the heartbeat that they
-//! heard, and stops once it takes the node for dead. A coordinator that opens the volume of a dead node
-//! waits for that lease to end before its first answer. So no client reads from a cache data that
-//! another node has changed since. Writes do not depend on the lease (I2, I3).
+//! A majority of the nodes grants the lease, counted from when the node *sent* the heartbeat that
+//! they received, and stops once it considers the node dead. A coordinator that opens the volume of
+//! a dead node waits for that lease to end before its first answer. So no client reads from a cache
+//! data that another node has changed since. Writes do not depend on the lease (I2, I3).
 //!
 //! Invariant: `valid_until` never goes back.
 

@@ -1,6 +1,7 @@
 //! Order of operations on the same blocks: reads together, writes alone, first come first served.
 //!
-//! Locks are kept by region. A lock stays within one region, so that a queue is short and no lock waits for another.
+//! Locks are kept by region. A lock stays within one region, so that queues are short and no holder
+//! of one lock waits for another.
 //!
 //! Invariant: two granted locks of a region overlap only if both are shared; a lock waits only for earlier ones.
 

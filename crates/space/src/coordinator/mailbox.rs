@@ -1,7 +1,7 @@
 //! Mailbox of the parts: events for the operator, and work for other parts.
 //!
-//! Calls go from the coordinator downwards. A part that finds work for one above or beside itself
-//! leaves a [`Next`] here, and the coordinator hands it on before it takes any other input.
+//! A part calls only parts below it. Work for a part above or beside it goes here as a [`Next`],
+//! which the coordinator delivers before it takes any other input.
 //!
 //! Invariant: when [`Coordinator::drive`](super::Coordinator::drive) returns, `next` is empty.
 
@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use std::collections::VecDeque;
 use types::{ChunkIndex, DiskId, Epoch};
 
-/// Events kept while nobody listens.
+/// Events kept while no caller polls them.
 const EVENTS_MAX: usize = 1024;
 
 /// Work that one part found for another.
@@ -19,8 +19,8 @@ const EVENTS_MAX: usize = 1024;
 pub(super) enum Next {
     /// A waiting holder got its lock.
     Granted(Holder),
-    /// The read wants an answer from the comparison of all copies. It keeps its lock and its chunk until
-    /// the comparison has asked for its own.
+    /// The read waits for a comparison of all copies. The operation keeps its lock and its chunk
+    /// until the comparison has asked for its own.
     Compare { operation: OperationKey, chunk: ChunkIndex, lba: u64, blocks: u64 },
     /// An operation wants the region of this block, which may differ between copies.
     Reconcile(ChunkIndex, u64),
@@ -28,9 +28,10 @@ pub(super) enum Next {
     Close(ChunkIndex),
     /// A step on a region has ended.
     Synced(Synced),
-    /// The disk failed, and no acknowledged write depends on it: the copies to it are given up.
+    /// The disk failed and no acknowledged write depends on it, so its copies in the making are
+    /// given up.
     Abandon(DiskId),
-    /// These disks have no space for a write to copies in the making: the copies are given up.
+    /// These disks have no space for a write to copies in the making, so these copies are given up.
     GiveUpCopies { operation: OperationKey, chunk: ChunkIndex, disks: SmallVec<[DiskId; 3]> },
 }
 
@@ -46,7 +47,7 @@ pub(super) enum Heard {
 pub(super) struct Mailbox {
     events: VecDeque<Event>,
     pub counters: Counters,
-    /// Whether something changed that gated operations may have waited for.
+    /// Whether a change may let gated operations pass.
     pub recheck: bool,
     next: VecDeque<Next>,
     /// The promise by which a disk refused this coordinator.
@@ -55,7 +56,7 @@ pub(super) struct Mailbox {
 
 impl Mailbox {
     pub fn emit(&mut self, event: Event) {
-        // If nobody listens, the newest events are the ones worth keeping.
+        // Without a listener, the newest events are the most useful.
         if self.events.len() >= EVENTS_MAX {
             self.events.pop_front();
         }
@@ -66,13 +67,13 @@ impl Mailbox {
         self.events.pop_front()
     }
 
-    /// Notes that a disk refuses this coordinator for what it has promised.
+    /// Notes that a disk refuses this coordinator because of a higher promise.
     pub fn fence(&mut self, promised: Epoch) -> Heard {
         self.refused_by = Some(promised);
         Heard::Fenced
     }
 
-    /// The promise by which a disk refused this coordinator.
+    /// Returns the promise by which a disk refused this coordinator.
     pub fn refused_by(&self) -> Option<Epoch> {
         self.refused_by
     }
@@ -86,7 +87,7 @@ impl Mailbox {
         self.next.pop_front()
     }
 
-    /// Forgets the work that was left: no part will do it any more.
+    /// Drops the work that was left: no part will do it any more.
     pub fn drop_work(&mut self) {
         self.next.clear();
         self.recheck = false;

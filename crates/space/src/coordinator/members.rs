@@ -1,39 +1,41 @@
-//! The volume's disks, as this coordinator has come to know them beyond the record and the table of disks.
+//! State of the volume's disks that neither the record nor the table of disks has.
 //!
 //! Invariant: `left_at` is set if and only if some member is leaving.
 
 use std::collections::BTreeMap;
 use types::{DiskId, Epoch, Monotonic};
 
-/// A doubt about the copies of a disk in sync, which came back and may have lost writes that it acknowledged.
+/// A doubt about the copies of a disk in sync that came back and may have lost acknowledged writes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Doubt {
     #[default]
     None,
-    /// The record has yet to expel the disk, which is not spoken to before.
+    /// The record has yet to expel the disk. Until then it gets no requests.
     Open,
-    /// The disk has the last copy of something, and counts as it is.
+    /// The disk has the last copy of some chunk, and counts as it is.
     Accepted,
 }
 
 /// One disk of the volume.
 #[derive(Debug, Default)]
 struct Member {
-    /// The highest epoch that the disk said it has promised to this coordinator.
+    /// The highest epoch that the disk has reported as promised to this coordinator.
     promised: Epoch,
-    /// The highest epoch that it was asked to promise.
+    /// The highest epoch that the disk was asked to promise.
     asked: Epoch,
     doubt: Doubt,
-    /// When the disk left the in-sync set or became known, or when the volume was opened without it. `None`: it is in sync.
+    /// Time when the disk left the in-sync set or became known, or when the volume was opened
+    /// without it. `None`: the disk is in sync.
     absent_since: Option<Monotonic>,
-    /// A committed record has expelled it, and disks that remain have yet to promise that record's epoch.
+    /// Whether a committed record has expelled the disk, and remaining disks have yet to promise
+    /// that record's epoch.
     is_leaving: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Members {
     members: BTreeMap<DiskId, Member>,
-    /// The epoch of the last record that has expelled one of those that are leaving.
+    /// Epoch of the last record that expelled a disk of those that are leaving.
     left_at: Option<Epoch>,
 }
 
@@ -46,7 +48,7 @@ impl Members {
         self.members.get(&disk).map_or(Doubt::None, |member| member.doubt)
     }
 
-    /// Returns the highest epoch that the disk said it has promised.
+    /// Returns the highest epoch that the disk has reported as promised.
     pub fn promised(&self, disk: DiskId) -> Epoch {
         self.members.get(&disk).map_or(Epoch::default(), |member| member.promised)
     }
@@ -56,12 +58,12 @@ impl Members {
         *promised = epoch.max(*promised);
     }
 
-    /// Forgets what the disk has promised, which went back in time.
+    /// Forgets the promise of a disk that went back in time.
     pub fn forget_promise(&mut self, disk: DiskId) {
         self.member(disk).promised = Epoch::default();
     }
 
-    /// Notes that the disk is asked to promise the epoch; answers whether it was not yet.
+    /// Notes that the disk is asked to promise the epoch. Returns whether this is new.
     pub fn ask(&mut self, disk: DiskId, epoch: Epoch) -> bool {
         let asked = &mut self.member(disk).asked;
         let is_new = *asked < epoch;
@@ -77,7 +79,7 @@ impl Members {
         self.member(disk).absent_since = since;
     }
 
-    /// Opens a doubt: the record is to expel the disk before it is spoken to.
+    /// Opens a doubt: the record must expel the disk before it gets any request.
     pub fn open_doubt(&mut self, disk: DiskId) {
         self.member(disk).doubt = Doubt::Open;
     }
@@ -90,7 +92,8 @@ impl Members {
         self.doubt(disk) == Doubt::Accepted
     }
 
-    /// Accepts an open doubt, since the disk has the last copy of something; answers whether there was one.
+    /// Accepts an open doubt, since the disk has the last copy of some chunk. Returns whether there
+    /// was one.
     pub fn accept_doubt(&mut self, disk: DiskId) -> bool {
         let is_open = self.is_doubted(disk);
         if is_open {
@@ -114,17 +117,19 @@ impl Members {
         self.left_at = Some(epoch);
     }
 
-    /// Whether the record has expelled the disk, and others have yet to promise so.
+    /// Whether the record has expelled the disk, and remaining disks have yet to promise that
+    /// record's epoch.
     pub fn is_leaving(&self, disk: DiskId) -> bool {
         self.left_at.is_some() && self.members.get(&disk).is_some_and(|member| member.is_leaving)
     }
 
-    /// Returns the epoch that the remaining disks have to promise before disks that are leaving are out; none if no disk is leaving.
+    /// Returns the epoch that the remaining disks must promise before leaving disks are out; `None`
+    /// if no disk is leaving.
     pub fn left_at(&self) -> Option<Epoch> {
         self.left_at
     }
 
-    /// Takes the disks that were leaving: they are out.
+    /// Takes the disks that were leaving, which are out now.
     pub fn take_leaving(&mut self) -> Vec<DiskId> {
         self.left_at = None;
         let is_leaving = |member: &mut Member| std::mem::take(&mut member.is_leaving);

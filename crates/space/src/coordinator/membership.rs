@@ -1,20 +1,21 @@
-//! Changing the record: who is in sync, under which epoch.
+//! Changing the record: the disks in sync, and the epoch.
 //!
-//! One proposal is in flight at a time. It carries everything wanted at that moment, has the next epoch, and is applied by
-//! compare-and-swap with the revision last seen (I2). Its outcomes:
+//! One proposal is in flight at a time. The proposal carries all pending changes, has the next
+//! epoch, and is applied by compare-and-swap with the revision last seen (I2). Its outcomes:
 //!
 //! | answer | the record in the state | the coordinator |
 //! |---|---|---|
-//! | `Committed` | the proposal | goes on under it |
+//! | `Committed` | the proposal | continues under it |
 //! | `Unknown` | old or proposed, perhaps later | proposes the same again: at most one of the two is applied |
-//! | `Conflict` | the proposal | it was applied by an earlier try: goes on under it |
+//! | `Conflict` | the proposal | an earlier attempt was applied: continues under it |
 //! | `Conflict` | ours, otherwise changed by an administrator | takes that change over and proposes anew |
 //! | `Conflict` | another coordinator's | stops: `Fenced` |
 //!
 //! Until the answer is known, a disk counts as required if the old *or* the proposed record has it in sync.
 //!
-//! Invariants: `record` is as the cluster state last answered, and is replaced by the opening and by [`Membership::adopt`] alone (I2); a disk
-//! in sync has promised at least `promised` of it (I3); no epoch that a write was stamped with is above `last_stamp`.
+//! Invariants: `record` is the cluster state's last answer, and only the opening and
+//! [`Membership::adopt`] replace it (I2). A disk in sync has promised at least the record's
+//! `promised` (I3). No write was stamped with an epoch above `last_stamp`.
 
 use super::Phase;
 use super::chunks::Chunks;
@@ -33,10 +34,10 @@ use types::{ChunkIndex, DiskId, Epoch, Monotonic, PoolId, VolumeId};
 struct Proposal {
     record: VolumeRecord,
     changes: PendingChanges,
-    /// When it is sent again; none: an answer is awaited.
+    /// Time of the next attempt; `None`: an answer is awaited.
     retry_at: Option<Monotonic>,
     token: StateToken,
-    /// The record is being read after a conflict.
+    /// Whether the record is being read after a conflict.
     reading: bool,
 }
 
@@ -44,11 +45,11 @@ struct Proposal {
 pub(super) struct Facts<'a> {
     pub context: &'a Context,
     pub chunks: &'a Chunks,
-    /// No region may differ between copies.
+    /// Whether no region may differ between copies.
     pub clean: bool,
-    /// The lowest epoch of a write that is with the copies.
+    /// The lowest epoch of a write in flight to the copies.
     pub lowest_stamp: Option<Epoch>,
-    /// No write and no step on a region is under way.
+    /// Whether no write and no step on a region is in progress.
     pub drained: bool,
 }
 
@@ -56,7 +57,7 @@ pub(super) struct Facts<'a> {
 pub(super) struct Draft {
     pub next: VolumeRecord,
     pub changes: PendingChanges,
-    /// Disks that were to be put out before they had joined.
+    /// Disks that were about to join, and are expelled instead.
     pub never_joined: Vec<DiskId>,
 }
 
@@ -69,24 +70,24 @@ impl Draft {
 
 /// Meaning of the cluster state's answer.
 pub(super) enum Decision {
-    /// Nothing yet.
+    /// No outcome yet.
     None,
-    /// The proposal is the record; with what it changed.
+    /// The proposal, which made these changes, is the record.
     Committed(Box<PendingChanges>),
-    /// The proposal was not applied; all that it was to change is wanted again.
+    /// The proposal was not applied; its changes are pending again.
     Refused,
     /// Another coordinator has the volume.
     Fenced,
 }
 
 pub(super) struct Membership {
-    /// As last committed.
+    /// The record as last committed.
     pub(super) record: VolumeRecord,
     /// The record's revision in the cluster state.
     revision: u64,
-    /// The record's disks in sync: every operation asks for some of them.
+    /// The record's disks in sync, as a set since every operation looks some of them up.
     pub in_sync: BTreeSet<DiskId>,
-    /// Changes to be proposed next.
+    /// Changes for the next proposal.
     pub(super) pending: PendingChanges,
     proposal: Option<Proposal>,
     members: Members,
@@ -100,7 +101,7 @@ pub(super) struct Membership {
 }
 
 impl Membership {
-    /// Makes one that has yet to read its record.
+    /// Makes a membership that has yet to read its record.
     pub fn new(volume: VolumeId) -> Self {
         let nobody = PoolId::from_bytes([0; 16]);
         let thin = Provisioning::Thin;
@@ -123,7 +124,7 @@ impl Membership {
         &self.record
     }
 
-    /// Takes the record as the cluster state has it.
+    /// Takes over the record read from the cluster state.
     pub fn load(&mut self, record: VolumeRecord, revision: u64) {
         self.in_sync = record.in_sync.iter().copied().collect();
         self.accept_images(&record.accepted_images);
@@ -131,12 +132,12 @@ impl Membership {
         self.revision = revision;
     }
 
-    /// Asks for the record.
+    /// Requests the record.
     pub fn read_record(&mut self) -> StateToken {
         self.requests.read(self.record.key())
     }
 
-    /// Asks for the record to be replaced, if the other condition holds too.
+    /// Requests that the record be replaced, if the other condition holds too.
     pub fn replace_record(&mut self, record: &VolumeRecord, other: Option<&Condition>) -> StateToken {
         self.requests.replace(record, self.revision, other)
     }
@@ -154,7 +155,7 @@ impl Membership {
         self.last_stamp = self.last_stamp.max(epoch);
     }
 
-    /// Sets what is left to be settled, at an opening.
+    /// Sets the epoch up to which writes may be unsettled, at an opening.
     pub fn begin_stamps(&mut self, epoch: Epoch) {
         debug_assert!(epoch <= self.record.epoch);
         self.last_stamp = epoch;
@@ -180,7 +181,7 @@ impl Membership {
         self.is_in_sync(disk) || self.proposal.as_ref().is_some_and(joins)
     }
 
-    /// Whether the disk is out as soon as the state commits what was proposed.
+    /// Whether the proposal, once committed, expels the disk.
     pub fn proposes_to_leave(&self, disk: DiskId) -> bool {
         self.proposal.as_ref().is_some_and(|Proposal { changes, .. }| {
             changes.contains(Change::Expel(disk)) || changes.contains(Change::Remove(disk))
@@ -194,23 +195,24 @@ impl Membership {
         marks.filter(|(_, chunk)| *chunk == index).map(|(disk, _)| disk).collect()
     }
 
-    /// Returns the fewest in-sync copies that an acknowledged write may rely on, by the record and by what is proposed.
+    /// Returns the fewest in-sync copies that an acknowledged write may rely on, by the record and
+    /// by the proposal.
     pub fn promised_holders(&self) -> u8 {
         let proposed = self.proposal.as_ref().map_or(0, |proposal| proposal.record.min_holders);
         self.record.min_holders.max(proposed)
     }
 
-    /// Wants the record to change so.
+    /// Adds a pending change of the record.
     pub fn want(&mut self, change: Change) {
         self.pending.insert(change);
     }
 
-    /// Does not want that any more. What is proposed already stays so.
+    /// Drops a pending change. A proposed change stays.
     pub fn cancel(&mut self, change: Change) {
         self.pending.remove(change);
     }
 
-    /// Copies whose disk left do not come to count.
+    /// Drops a change of marks, whose disk has left.
     pub fn forget_marks(&mut self, change: MarkChange) {
         self.pending.forget_marks([change]);
     }
@@ -223,23 +225,24 @@ impl Membership {
         }
     }
 
-    /// If copies on these disks alone were in fewer homes than are promised, by the record or by what is proposed: in how many.
+    /// Returns how many fault domains copies on these disks alone would be in, if the record or the
+    /// proposal promises more.
     pub fn homes_short(&self, disks: &[DiskId]) -> Option<u8> {
         let records = self.proposal.iter().map(|proposal| &proposal.record).chain([&self.record]);
         let short = records.filter_map(|record| {
-            // On one server none are counted.
+            // The record of a single server counts none.
             let homes = (record.min_homes > 0).then(|| homes_of(record, disks))?;
             (homes < record.min_homes).then_some(homes)
         });
         short.min()
     }
 
-    /// Whether nothing is wanted, proposed, or yet to be promised.
+    /// Whether no change is pending, proposed, or yet to be promised.
     pub fn is_idle(&self) -> bool {
         self.pending.is_empty() && !self.is_changing()
     }
 
-    /// Whether the state has not answered yet, or disks have yet to promise what it said.
+    /// Whether a proposal is unanswered, or disks have yet to promise a committed one.
     pub fn is_changing(&self) -> bool {
         self.proposal.is_some() || self.has_leaving()
     }
@@ -248,7 +251,8 @@ impl Membership {
         self.proposal.is_some()
     }
 
-    /// Whether the disk is out of the record, and others have yet to promise so: writes sent to it still count as waiting.
+    /// Whether the record has expelled the disk, and other disks have yet to promise so. Until then
+    /// writes sent to it count as pending.
     pub fn is_leaving(&self, disk: DiskId) -> bool {
         self.members.is_leaving(disk)
     }
@@ -261,23 +265,26 @@ impl Membership {
         self.gone_back.is_waiting(disk) || self.members.is_doubted(disk)
     }
 
-    /// Whether the disk is not even asked what it has promised.
+    /// Whether the disk gets no session, not even to learn its promise.
     pub fn is_shut_out(&self, disk: DiskId) -> bool {
         self.waits_for_record(disk) && !self.gone_back.may_be_right(disk)
     }
 
-    /// Whether the disk, which has come back with a doubt, counts, or is about to, although its copies have not been compared since. An opening
-    /// compares them by itself before it serves.
+    /// Whether the disk, which has come back with a doubt, counts, or is about to, although its
+    /// copies have not been compared since. An opening needs no such comparison: it compares them
+    /// itself before it serves.
     pub fn must_compare(&self, disk: DiskId, context: &Context) -> bool {
         context.serving() && self.is_required(disk) && !self.members.is_doubt_accepted(disk)
     }
 
-    /// Speaks to the disk when the record has put it out: what it may have lost is compared when it is brought back.
+    /// Keeps the disk without requests until the record has expelled it. Its resync then compares
+    /// its possible losses.
     pub fn compare_first(&mut self, disk: DiskId) {
         self.members.open_doubt(disk);
     }
 
-    /// Returns when the disk left the in-sync set or became known, or when the volume was opened without it.
+    /// Returns the time when the disk left the in-sync set or became known, or when the volume was
+    /// opened without it.
     pub fn absent_since(&self, disk: DiskId) -> Option<Monotonic> {
         self.members.absent_since(disk)
     }
@@ -295,7 +302,7 @@ impl Membership {
         self.members.set_absent_since(disk, None);
     }
 
-    /// Notes that the disk said it has promised this epoch.
+    /// Notes that the disk has reported this epoch as promised.
     pub fn note_promise(&mut self, disk: DiskId, epoch: Epoch) {
         assert!(
             epoch <= self.record.epoch,
@@ -307,12 +314,12 @@ impl Membership {
         }
     }
 
-    /// Returns the highest epoch that the disk said it has promised.
+    /// Returns the highest epoch that the disk has reported as promised.
     pub fn promised(&self, disk: DiskId) -> Epoch {
         self.members.promised(disk)
     }
 
-    /// Returns the least that the disk has promised, by the record and by what it said itself.
+    /// Returns the least that the disk has promised, by the record and by its own reports.
     pub fn known_promise(&self, disk: DiskId) -> Epoch {
         let stale = self.record.stale.iter().find(|stale| stale.disk == disk);
         let recorded = match stale {
@@ -329,20 +336,22 @@ impl Membership {
         if self.is_in_sync(disk) { self.record.settled } else { Epoch(0) }
     }
 
-    /// Returns disks in sync, of those that can be reached, that have not promised the record's epoch.
+    /// Returns reachable disks in sync that have not promised the record's epoch.
     pub fn unpromised(&self, is_open: impl Fn(DiskId) -> bool) -> Vec<DiskId> {
         let open = self.record.in_sync.iter().copied().filter(|disk| is_open(*disk));
         open.filter(|disk| self.promised(*disk) < self.record.epoch).collect()
     }
 
-    /// Whether each disk in sync, also one that cannot be reached, has promised an epoch that no write was stamped with: an image of it that lacks
-    /// a write has then promised less, and is known as such if it is ever put back.
+    /// Whether each disk in sync, also an unreachable one, has promised an epoch that no write was
+    /// stamped with. An image of it that lacks a write has then promised less, and is recognized if
+    /// it is ever restored.
     pub fn is_sealed(&self) -> bool {
         let all_promised = self.record.in_sync.iter().all(|disk| self.known_promise(*disk) > self.last_stamp);
         self.record.epoch > self.last_stamp && all_promised
     }
 
-    /// Returns those of these disks that have not been asked yet to promise the record's epoch; they are from now on.
+    /// Returns those of these disks that were not yet asked to promise the record's epoch, and
+    /// notes that they are now.
     pub fn ask_for_promises(&mut self, mut disks: Vec<DiskId>) -> Vec<DiskId> {
         let epoch = self.record.epoch;
         disks.retain(|disk| self.members.ask(*disk, epoch));
@@ -362,7 +371,7 @@ impl Membership {
         clean && self.record.settled < self.last_stamp
     }
 
-    /// Sends a proposal again that was not answered. Whether something new is to be proposed.
+    /// Retries an unanswered proposal. Returns whether there are changes for a new one.
     pub fn drive(&mut self, context: &Context, clean: bool) -> bool {
         if let Some(proposal) = &self.proposal {
             if proposal.retry_at.is_some_and(|at| at <= context.now) {
@@ -383,7 +392,7 @@ impl Membership {
         (proposal.retry_at, proposal.reading) = (None, false);
     }
 
-    /// Begins the next record with its members. Changes that are not possible yet stay wanted.
+    /// Begins the next record with its members. Changes that are not possible yet stay pending.
     pub fn draft(&mut self, facts: &Facts<'_>) -> Draft {
         assert!(self.proposal.is_none(), "two proposals at a time (I2)");
         let changes = std::mem::take(&mut self.pending);
@@ -391,7 +400,8 @@ impl Membership {
         let (epoch, owner) = (self.record.epoch.next(), facts.context.config.node);
         let mut next = VolumeRecord { epoch, owner, ..self.record.clone() };
         if facts.context.serving() {
-            // The fate of the others is decided. Before, a crash would have them be accepted once more.
+            // The other images have been decided on. While they are kept, a crash would accept them
+            // once more.
             next.accepted_images.retain(|disk| self.gone_back.is_waiting(*disk));
         }
         let mut draft = Draft { next, changes, never_joined: Vec::new() };
@@ -402,17 +412,18 @@ impl Membership {
         draft
     }
 
-    /// Puts out disks that the others can do without; returns them.
+    /// Expels disks that the others can do without, and returns them.
     fn draft_expelled(&mut self, draft: &mut Draft, facts: &Facts<'_>) -> BTreeSet<DiskId> {
         let next = &mut draft.next;
         let mut expelled = BTreeSet::new();
-        // Those of dead nodes first: of two disks that each have a last copy without the other, one that can be reached can be read.
+        // Disks of dead nodes first: if each of two disks would have a last copy without the other,
+        // the reachable one stays.
         let wanted = draft.changes.take_disks(Change::Expel).into_iter();
         let (dead, others): (Vec<DiskId>, Vec<DiskId>) =
             wanted.partition(|disk| facts.context.is_down(*disk));
         for disk in dead.into_iter().chain(others) {
             if !next.in_sync.contains(&disk) {
-                // The disk was about to join, and did not.
+                // The disk was about to join, and never did.
                 self.members.close_doubts(|doubted| doubted == disk);
                 draft.never_joined.push(disk);
                 continue;
@@ -424,7 +435,7 @@ impl Membership {
             }
             if !self.can_expel(&next.in_sync, disk, &expelled, facts) {
                 if self.members.is_doubted(disk) {
-                    // Nobody else has some of what it has: that is all there is left of it.
+                    // No other disk has some of this disk's data: these are the last copies.
                     let others = next.in_sync.iter().copied().filter(|other| !self.waits_for_record(*other));
                     let marked = facts.chunks.had_by_others(disk, &others.collect::<Vec<_>>());
                     draft.changes.keep(disk, marked);
@@ -442,7 +453,8 @@ impl Membership {
         expelled
     }
 
-    /// Completes the draft, without the changes of marks that are held back, and proposes it unless it changes nothing.
+    /// Completes the draft without the changes of marks that are held back, and proposes the record
+    /// unless nothing changes.
     pub fn propose(&mut self, draft: Draft, held_back: Vec<MarkChange>, facts: &Facts<'_>) {
         let Draft { mut next, mut changes, .. } = draft;
         changes.forget_marks(held_back);
@@ -453,12 +465,13 @@ impl Membership {
         let promises = next.in_sync.iter().map(|disk| self.known_promise(*disk));
         next.promised = promises.min().unwrap_or(self.record.promised);
         if context.serving() {
-            // Nobody answers any more who did before this opening.
+            // No node that answered before this opening still does.
             (next.before, next.tried) = (Vec::new(), Vec::new());
         }
         if context.serving() && (facts.clean || Planted::SettledEarly.is_planted()) {
-            // A disk that has promised a later epoch has that in its journal behind the writes: it cannot lose them at the journal's end and
-            // keep what it has promised. Of one that has not, the doubt about them must stay.
+            // A disk that has promised a later epoch has that promise in its journal behind the
+            // writes: it cannot lose them at the journal's end and keep the promise. For a disk
+            // that has not, the doubt about the writes must stay.
             let pending = facts.lowest_stamp.unwrap_or(self.record.epoch).min(next.promised);
             next.settled = next.settled.max(Epoch(pending.0.saturating_sub(1)));
             if context.phase == Phase::Closing && facts.drained && next.promised > self.last_stamp {
@@ -480,7 +493,7 @@ impl Membership {
         self.send_proposal();
     }
 
-    /// Asserts what every proposed record owes to the one before.
+    /// Asserts the invariants between a proposed record and the one before.
     fn check_proposed(&self, next: &VolumeRecord, changes: &PendingChanges) {
         assert_eq!(next.epoch, self.record.epoch.next(), "I2");
         debug_assert!(self.record.settled <= next.settled && next.settled <= next.epoch, "I10");
@@ -494,8 +507,9 @@ impl Membership {
         );
     }
 
-    /// Whether every chunk keeps an in-sync copy without the disk, and without the `others` that leave together with it. At the
-    /// opening, when the chunks are not known, the record's `min_holders` and `min_homes` decide.
+    /// Whether every chunk keeps an in-sync copy without the disk, and without the `others` that
+    /// leave together with it. At an opening, while the chunks are not known, the record's
+    /// `min_holders` and `min_homes` decide.
     fn can_expel(
         &self,
         in_sync: &[DiskId],
@@ -513,8 +527,9 @@ impl Membership {
         facts.chunks.can_do_without(disk, in_sync)
     }
 
-    /// Returns the lowest epoch of a write that a disk which has `promised` this much may have missed (I4), or may lose at its journal's end without
-    /// having promised less, or that it has and others may lose in a crash.
+    /// Returns the lowest epoch of a write that a disk which has `promised` this much may have
+    /// missed (I4), or may lose at its journal's end without having promised less; or that only
+    /// this disk has, while others may lose it in a crash.
     fn missed_since(&self, facts: &Facts<'_>, promised: Epoch) -> Epoch {
         let since = if !facts.context.serving() || !facts.clean {
             self.record.settled.next().min(self.record.epoch)
@@ -524,7 +539,7 @@ impl Membership {
         if Planted::StaleSinceTooLate.is_planted() { self.record.epoch.next() } else { since.min(promised) }
     }
 
-    /// Takes an answer of the cluster state.
+    /// Handles an answer of the cluster state.
     pub fn answered(&mut self, token: StateToken, answer: Answer, context: &Context) -> Decision {
         let Some(proposal) = &mut self.proposal else { return Decision::None };
         if proposal.token != token {
@@ -558,7 +573,8 @@ impl Membership {
         if record.coordinator != context.incarnation || record.epoch != self.record.epoch {
             return Decision::Fenced;
         }
-        // An administrator changed what the coordinator does not decide: keep it and propose anew.
+        // An administrator changed fields that the coordinator does not decide: keep them and
+        // propose anew.
         self.record.name = record.name;
         self.record.min_copies = record.min_copies;
         self.record.size_bytes = record.size_bytes;
@@ -594,21 +610,23 @@ impl Membership {
         Decision::Committed(Box::new(proposal.changes))
     }
 
-    /// Returns the disks that have yet to promise the epoch without those that were expelled: until then nobody is told that these are out (I2).
+    /// Returns the disks that have yet to promise the epoch that expelled others. Until then no
+    /// part counts these as out (I2).
     pub fn missing_promises(&self) -> Vec<DiskId> {
         let Some(epoch) = self.members.left_at() else { return Vec::new() };
         let in_sync = self.record.in_sync.iter().copied();
-        // One that went back and is listed later promises it before it is.
+        // A disk that went back and is listed later promises the epoch before its listing.
         in_sync.filter(|disk| self.promised(*disk) < epoch && !self.gone_back.is_put_off(*disk)).collect()
     }
 
-    /// Takes the expelled disks, which all that remain have promised not to count any more.
+    /// Takes the expelled disks, once all remaining disks have promised the new epoch.
     pub fn take_expelled(&mut self) -> Vec<DiskId> {
         debug_assert!(self.missing_promises().is_empty());
         self.members.take_leaving()
     }
 
-    /// Whether the volume is another coordinator's by its record as the cluster state has it. One of the same epoch comes after all of this one's own.
+    /// Whether the record of the cluster state gives the volume to another coordinator. Another's
+    /// record of the same epoch is newer than all of this one's own.
     pub fn is_lost_by(&self, record: &VolumeRecord, context: &Context) -> bool {
         let least = self.record.epoch.0 + u64::from(Planted::PassedOnAtTheSameEpoch.is_planted());
         self.is_ours(context) && record.coordinator != context.incarnation && record.epoch.0 >= least

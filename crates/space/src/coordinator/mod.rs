@@ -1,19 +1,20 @@
 //! The coordinator: one volume's virtual disk over the copies on its disks.
 //!
-//! Promises I1, I2, I4, I5, I6 and I10 of docs/DESIGN.md. Never opens a socket, reads a clock or throws dice: requests, responses, the cluster state's
-//! answers and time come in by `submit` and `handle_*`; requests to disks and to the state, answers and events go out by `poll_*`.
+//! Promises I1, I2, I4, I5, I6 and I10 of docs/DESIGN.md. Never opens a socket, reads a clock or
+//! draws random numbers. `submit` and `handle_*` take requests, responses, the cluster state's
+//! answers and the time; `poll_*` return requests to disks and to the state, answers and events.
 //!
-//! [`Coordinator`] itself only takes things in and hands each to the part that it concerns. A part owns its state, and is given the parts
-//! below it when it is called; work that it finds for a part above or beside it, it leaves in [`mailbox`].
+//! [`Coordinator`] itself only passes each input to its part. A part owns its state, and takes the
+//! parts below it as arguments. Work for a part above or beside it goes to [`mailbox`].
 //!
 //! | part | owns | its safety |
 //! |---|---|---|
-//! | [`jobs`]: [`resync`], [`building`], [`verify`], [`pace`] | what runs in the background: disks brought back, copies made and moved, copies that a disk lost without a word | I4, I5 |
-//! | [`syncing`], with [`choosing`] | the steps that make the copies of one region equal, of which all jobs are made | I5, I6 |
-//! | [`operations`]: [`clients`], [`gates`], [`reading`], [`running`], [`locks`], [`allocation`], [`absences`], [`dirty_regions`] | what the volume asks, piece by piece; which regions may differ after a crash; which blocks a disk that is out has missed | I1, I6, I10 |
+//! | [`jobs`]: [`resync`], [`building`], [`verify`], [`pace`] | background work: resyncs, new and moved copies, the search for silently lost writes | I4, I5 |
+//! | [`syncing`], with [`choosing`] | the steps that make the copies of one region equal, from which all jobs are built | I5, I6 |
+//! | [`operations`]: [`clients`], [`gates`], [`reading`], [`running`], [`locks`], [`allocation`], [`absences`], [`dirty_regions`] | the volume's requests, piece by piece; the regions that may differ after a crash; the blocks that an expelled disk has missed | I1, I6, I10 |
 //! | [`opening`] | the way to a complete chunk map | I5, I10 |
-//! | [`shared`]: [`calls`], [`chunks`], [`membership`] with [`members`] and [`pending_changes`], [`fault_domains`], [`lease`] and [`state`] | the ways to disks; the map from chunks to disks; the record and its changes by compare-and-swap | I2, I3 |
-//! | [`context`], [`mailbox`], [`keys`] | what all parts go by, and leave to each other | |
+//! | [`shared`]: [`calls`], [`chunks`], [`membership`] with [`members`] and [`pending_changes`], [`fault_domains`], [`lease`] and [`state`] | sessions with disks; the map from chunks to disks; the record and its changes by compare-and-swap | I2, I3 |
+//! | [`context`], [`mailbox`], [`keys`] | the time and geometry that all parts use, the work that they leave to each other, their keys | |
 
 mod absences;
 mod allocation;
@@ -76,17 +77,18 @@ use std::rc::Rc;
 use syncing::Syncing;
 use types::{BLOCK_BYTES, BlockCount, ChangeNumber, DiskId, Lba, Monotonic, VolumeId};
 
-/// Blocks of one region (1 MiB): the grain of ordering, of atomicity and of what a copy missed. A chunk has whole regions, or
-/// is smaller than one.
+/// Blocks of one region (1 MiB): the unit of ordering, of atomicity and of missed writes. A chunk
+/// has whole regions, or is smaller than one.
 pub const REGION_BLOCKS: u64 = 256;
 /// Largest overwrite, in blocks (64 KiB).
 pub const OVERWRITE_BLOCKS: u64 = 16;
 
 /// One volume's coordinator.
 ///
-/// Three kinds of methods: those that ask and change nothing; `submit`, `handle_*` and commands of the administrator, which hand what
-/// comes in to its part and do all that follows from it before they return; `poll_*`, which take out what that left. After each of
-/// the second kind the owner polls, and calls [`Coordinator::handle_timeout`] at [`Coordinator::next_timeout`] at the latest.
+/// Three kinds of methods: queries, which change nothing; `submit`, `handle_*` and administrators'
+/// commands, which pass their input to its part and do all that follows before they return;
+/// `poll_*`, which take the results. After each call of the second kind the owner polls, and it
+/// calls [`Coordinator::handle_timeout`] at [`Coordinator::next_timeout`] at the latest.
 pub struct Coordinator {
     shared: Shared,
     opening: Opening,
@@ -141,7 +143,7 @@ impl Coordinator {
         self.shared.mailbox.counters
     }
 
-    /// Returns the address space and what can still be filled.
+    /// Returns the address space and the blocks that can still be filled.
     pub fn size(&self) -> SpaceSize {
         let (record, chunk_blocks) = (self.record(), self.shared.context.geometry.chunk_blocks);
         let blocks = record.size_bytes / BLOCK_BYTES as u64;
@@ -150,7 +152,7 @@ impl Coordinator {
             let copies = allocation::copies_while_disks_are_out(&self.shared);
             chunks = copies.map_or(0, |copies| self.chunks_available(copies));
         }
-        // A volume that was made smaller may still have chunks beyond its end.
+        // A volume that shrank may still have chunks beyond its end.
         let unmapped = blocks.div_ceil(chunk_blocks).saturating_sub(self.shared.chunks.map.len() as u64);
         SpaceSize {
             blocks: BlockCount(blocks),
@@ -159,7 +161,7 @@ impl Coordinator {
         }
     }
 
-    /// Counts chunks of this many copies that the pool has room for.
+    /// Counts chunks of this many copies for which the pool has space.
     fn chunks_available(&self, copies: u8) -> u64 {
         let pool = self.shared.chunks.pool.borrow();
         match self.record().provisioning {
@@ -168,7 +170,7 @@ impl Coordinator {
         }
     }
 
-    /// Counts slabs that the volume, being fixed, was promised and has not been given yet.
+    /// Counts slabs that a fixed volume was promised and does not have yet.
     pub fn promised_slabs(&self) -> u64 {
         allocation::promised_slabs(&self.shared)
     }
@@ -178,12 +180,13 @@ impl Coordinator {
         self.shared.chunks.map.values().filter(|chunk| chunk.lives_on(disk)).count() as u64
     }
 
-    /// Counts chunks that have slabs, and those of them with fewer in-sync copies than wanted.
+    /// Counts chunks that have slabs, and those with fewer in-sync copies than wanted.
     pub fn chunk_counts(&self) -> (u64, u64) {
         self.count_chunks(false)
     }
 
-    /// Counts as [`Self::chunk_counts`], without chunks whose slabs are still being allocated: nothing is in them that could be lost.
+    /// Counts as [`Self::chunk_counts`], without chunks whose slabs are still being allocated:
+    /// these hold no data to lose.
     pub fn allocated_chunk_counts(&self) -> (u64, u64) {
         self.count_chunks(true)
     }
@@ -201,7 +204,8 @@ impl Coordinator {
         (all, few)
     }
 
-    /// Whether nothing may differ between copies any more since the opening: while it is under way anything may.
+    /// Whether all copies agree since the opening. While the volume is being opened, any may
+    /// differ.
     pub fn is_reconciled(&self) -> bool {
         self.shared.context.serving() && self.operations.dirty_regions.is_empty()
     }
@@ -222,28 +226,29 @@ impl Coordinator {
         self.shared.chunk_copies()
     }
 
-    /// Counts chunks that lack a copy, or are to leave a retired disk, and for which no disk of another fault domain has room.
+    /// Counts chunks that lack a copy, or are to leave a retired disk, and for which no disk of
+    /// another fault domain has space.
     pub fn chunks_without_room(&self) -> u64 {
         self.jobs.chunks_without_room()
     }
 
-    /// Whether nothing of the volume depends on the disk.
+    /// Whether no data of the volume depend on the disk.
     pub fn is_free_of(&self, disk: DiskId) -> bool {
         let membership = &self.shared.membership;
         self.shared.context.serving() && !membership.is_in_sync(disk) && !membership.is_stale(disk)
     }
 
-    /// Lists what runs in the background now.
+    /// Lists the background jobs in progress.
     pub fn jobs(&self) -> Vec<JobStatus> {
         self.jobs.list(&self.shared)
     }
 
-    /// Whether nothing is left of what [`Coordinator::verify`] began.
+    /// Whether all work that [`Coordinator::verify`] began has ended.
     pub fn is_surveyed(&self) -> bool {
         self.jobs.verify.is_done()
     }
 
-    /// Says when [`Coordinator::handle_timeout`] wants to be called next.
+    /// Returns the latest time for the next call of [`Coordinator::handle_timeout`].
     pub fn next_timeout(&self) -> Option<Monotonic> {
         let (shared, clean) = (&self.shared, self.operations.dirty_regions.is_empty());
         let timeouts = [
@@ -270,7 +275,7 @@ impl Coordinator {
         self.shared.mailbox.poll_event()
     }
 
-    /// Moves the answers that are there into `out`. Without a valid lease there are none.
+    /// Moves the present answers into `out`; none without a valid lease.
     pub fn poll(&mut self, out: &mut Vec<SpaceCompletion>) {
         let context = &self.shared.context;
         if self.shared.membership.lease.is_valid(context) || matches!(context.phase, Phase::Stopped(_)) {
@@ -278,14 +283,14 @@ impl Coordinator {
         }
     }
 
-    /// Takes a request; its answer carries `token`.
+    /// Takes a request. Its answer carries `token`.
     pub fn submit(&mut self, now: Monotonic, token: u64, request: SpaceRequest) {
         self.advance_time(now);
         self.operations.accept(token, request, &mut self.shared);
         self.drive();
     }
 
-    /// Takes a replica's answer.
+    /// Handles a replica's response.
     pub fn handle_response(&mut self, now: Monotonic, response: Response) {
         self.advance_time(now);
         let Shared { context, membership, mailbox, calls, .. } = &mut self.shared;
@@ -295,7 +300,7 @@ impl Coordinator {
         self.drive();
     }
 
-    /// Takes the cluster state's answer.
+    /// Handles the cluster state's answer.
     pub fn handle_state(&mut self, now: Monotonic, token: StateToken, answer: records::Answer) {
         self.advance_time(now);
         match self.opening.state_answered(token, &answer, &mut self.shared) {
@@ -309,13 +314,13 @@ impl Coordinator {
         self.drive();
     }
 
-    /// Lets time pass.
+    /// Advances the time, and does all that is due.
     pub fn handle_timeout(&mut self, now: Monotonic) {
         self.advance_time(now);
         self.drive();
     }
 
-    /// Lets time pass, as [`Coordinator::handle_timeout`] if something is due. Whether it was.
+    /// Advances the time, and does all that is due. Returns whether anything was.
     pub fn tell_time(&mut self, now: Monotonic) -> bool {
         let due = self.next_timeout().is_some_and(|at| at <= now);
         if due {
@@ -326,7 +331,8 @@ impl Coordinator {
         due
     }
 
-    /// Leaves the record settled, so that the next opening has nothing to compare. [`Phase::Closed`] when done.
+    /// Settles the record, so that the next opening has nothing to compare. Ends in
+    /// [`Phase::Closed`].
     pub fn close(&mut self, now: Monotonic) {
         self.advance_time(now);
         if self.shared.context.phase == Phase::Serving {
@@ -348,8 +354,8 @@ impl Coordinator {
         self.drive();
     }
 
-    /// Reads all in-sync copies of the region of `lba` and compares them; writes nothing. Answered by one
-    /// [`Event::Compared`]; one region at a time is to be asked for once.
+    /// Reads all in-sync copies of the region of `lba` and compares them; writes nothing. One
+    /// [`Event::Compared`] has the result. Compare one region at a time.
     pub fn compare(&mut self, now: Monotonic, lba: Lba) {
         self.advance_time(now);
         if !self.start_sync(lba, Purpose::Compare) {
@@ -359,14 +365,15 @@ impl Coordinator {
         self.drive();
     }
 
-    /// Makes the copies of the region of `lba` equal: corrupt and older ones are written again from the newest that is intact.
+    /// Makes the copies of the region of `lba` equal: rewrites corrupt and older blocks from the
+    /// newest intact ones.
     pub fn equalize(&mut self, now: Monotonic, lba: Lba) {
         self.advance_time(now);
         self.start_sync(lba, Purpose::Repair);
         self.drive();
     }
 
-    /// Begins a step on the region of `lba`, if that has slabs; whether it has.
+    /// Begins a step on the region of `lba`, if it has slabs. Returns whether it has.
     fn start_sync(&mut self, lba: Lba, purpose: Purpose) -> bool {
         let shared = &mut self.shared;
         let chunk = shared.context.geometry.chunk_of(lba.0);
@@ -377,30 +384,30 @@ impl Coordinator {
         mapped
     }
 
-    /// Begins to look at what the disk has of the volume.
+    /// Begins to verify the volume's chunks on the disk.
     pub fn verify(&mut self, now: Monotonic, disk: DiskId) {
         self.advance_time(now);
         self.jobs.verify.verify(disk, &self.shared);
         self.drive();
     }
 
-    /// Looks soon for disks to bring back and copies to make: the table of disks says something else of retired disks, or of those that will not
-    /// come back.
+    /// Plans resyncs and builds soon, because the table of disks has changed: disks were retired,
+    /// or given up.
     pub fn plan_soon(&mut self) {
         self.jobs.plan_soon(self.shared.context.now);
     }
 
-    /// Lets the volume be given slabs of a disk that is new to the pool.
+    /// Lets the volume have slabs of a disk that is new to the pool.
     pub fn add_disk(&mut self, disk: DiskId) {
         self.shared.membership.want_add(disk);
     }
 
-    /// Changes the address space; what lies beyond a smaller one must have been discarded.
+    /// Changes the address space. Blocks beyond a smaller one must have been discarded.
     pub fn resize(&mut self, size_bytes: u64) {
         self.shared.membership.want(Change::Resize(size_bytes));
     }
 
-    /// Changes the fill from which health warns.
+    /// Changes the fill, in percent, from which health warns.
     pub fn set_warning_at(&mut self, percent: u8) {
         self.shared.membership.want(Change::WarnAt(percent));
     }
@@ -415,7 +422,7 @@ impl Coordinator {
         self.jobs.rebalance(moves, &self.shared.context);
     }
 
-    /// Stops jobs of this kind, where they stand, until they are resumed.
+    /// Stops jobs of this kind at once, until they are resumed.
     pub fn suspend(&mut self, kind: JobKind) {
         self.jobs.suspend(kind, &mut self.shared);
     }
@@ -430,20 +437,25 @@ impl Coordinator {
 
     /// Does all that follows from an event. The order is the algorithm:
     ///
-    /// 1. Calls expire, and sessions are opened again: all later steps decide by which disks can be reached at this time.
-    /// 2. Parts do the work that the event left for them: a resync that is given up must not join by the record of step 4.
-    /// 3. The opening goes one step further. Disks that it wants expelled belong into the record of step 4, and when it ends requests are
-    ///    served from here on.
-    /// 4. The record changes: disks that have left are let go of, so that their calls end in step 7, and the next proposal leaves for the cluster
-    ///    state before any of this turn's requests to disks wait for it.
-    /// 5. Requests that have waited too long are refused. Before step 4 some would be that a committed record has just released.
-    /// 6. Late reads are asked of a second copy: of those that are not refused.
-    /// 7. Outcomes of calls go to their owners, one at a time and with the work that each leaves, since an owner may end what the next one is about;
-    ///    then operations pass their gates, which may end calls at once, until no gate opens any more.
-    /// 8. The opening again: what disks have promised or listed in step 7 may be all that it waits for.
+    /// 1. Calls expire, and sessions are opened again: all later steps decide by the disks that can
+    ///    be reached now.
+    /// 2. Parts do the work that the event left for them: a resync given up here must not join by
+    ///    the record of step 4.
+    /// 3. The opening continues. Disks that it wants expelled belong into the record of step 4, and
+    ///    once it ends, all later steps serve requests.
+    /// 4. The record changes: calls to disks that have left are released, so that they end in step
+    ///    7, and the next proposal leaves for the cluster state before any of this turn's requests
+    ///    to disks wait for it.
+    /// 5. Requests that have waited too long are refused. Before step 4, this would refuse some
+    ///    that a committed record has just released.
+    /// 6. Late reads are sent to a second copy, unless step 5 refused them.
+    /// 7. Owners get the outcomes of their calls, one at a time and with the work that each leaves,
+    ///    since an owner may end the subject of the next outcome. Then operations pass their gates,
+    ///    which may end calls at once, until no gate opens any more.
+    /// 8. The opening again: promises and lists of step 7 may be all that it waits for.
     /// 9. Jobs, behind all requests, so that these are first in the disks' queues, and by the state that the outcomes have left.
     /// 10. The record again: disks that failed in step 7 leave, and copies that jobs have completed count, by one proposal for all of them.
-    /// 11. Closing last: it asks whether anything is under way.
+    /// 11. Closing last, since it needs to know whether any work is in progress.
     fn drive(&mut self) {
         let Shared { context, membership, mailbox, calls, .. } = &mut self.shared;
         calls.expire(context, membership, mailbox); // 1
@@ -472,7 +484,7 @@ impl Coordinator {
         debug_assert!(!self.shared.mailbox.has_work(), "work was left to nobody");
     }
 
-    /// Hands on the work that parts left for each other.
+    /// Delivers the work that parts left for each other.
     fn follow_up(&mut self) {
         let Self { shared, operations, syncing, jobs, .. } = self;
         while let Some(next) = shared.mailbox.take_next() {
@@ -497,7 +509,7 @@ impl Coordinator {
         }
     }
 
-    /// Gives the outcome of a call to its owner.
+    /// Delivers the outcome of a call to its owner.
     fn deliver(&mut self, Outcome { disk, owner, result }: Outcome) {
         let Self { shared, opening, operations, syncing, jobs } = self;
         let (resyncs, builds) = (&mut jobs.resyncs, &mut jobs.builds);
@@ -534,7 +546,7 @@ impl Coordinator {
         }
     }
 
-    /// Proposes what is wanted, and finishes what was committed.
+    /// Proposes pending changes, and completes committed ones.
     fn drive_membership(&mut self) {
         if self.shared.context.is_over() || !self.shared.membership.is_ours(&self.shared.context) {
             return;
@@ -562,7 +574,7 @@ impl Coordinator {
         membership.propose(draft, held_back, &facts);
     }
 
-    /// Takes an answer of the cluster state about the record.
+    /// Handles an answer of the cluster state about the record.
     fn membership_answered(&mut self, token: StateToken, answer: records::Answer) {
         match self.shared.membership.answered(token, answer, &self.shared.context) {
             Decision::None => {}
@@ -575,7 +587,7 @@ impl Coordinator {
         }
     }
 
-    /// Tells every part what a new record, just committed, has changed.
+    /// Applies the changes of a record just committed to every part.
     fn adopt(&mut self, changes: &PendingChanges) {
         let Self { shared, operations, syncing, jobs, .. } = self;
         let now = shared.context.now;
@@ -590,8 +602,8 @@ impl Coordinator {
         }
         let record = shared.membership.record();
         if shared.context.serving() && shared.chunks.fewest_holders(record) < record.min_copies {
-            // Answers that wait for the lease were right under the record before: if some chunk has fewer copies than an answer
-            // promises, nobody knows whether they are still.
+            // Answers that wait for the lease were right under the record before. If some chunk has
+            // fewer copies than an answer promises, nobody knows whether they still are.
             operations.clients.take_back_acknowledgements();
         }
         for disk in changes.disks(Change::Keep) {
@@ -609,7 +621,7 @@ impl Coordinator {
         for disk in changes.disks(Change::Add) {
             shared.membership.note_absent(disk, now);
             shared.connect(disk);
-            // It may have a session already, and writes may wait for its space.
+            // The disk may have a session already, and writes may wait for its space.
             jobs.plan_soon(now);
         }
         for (disk, chunk) in changes.marks() {
@@ -623,7 +635,7 @@ impl Coordinator {
         operations.leaving_decided(shared);
         self.finish_expelled();
         if self.shared.context.serving() && !self.shared.membership.has_leaving() {
-            // The disks have newer promises then by the time of the next record.
+            // By the time of the next record the disks then have newer promises.
             self.ask_for_promises(self.unpromised());
         }
     }
@@ -656,12 +668,12 @@ impl Coordinator {
         }
     }
 
-    /// Returns disks in sync, which can be reached, that have not promised the record's epoch.
+    /// Returns reachable disks in sync that have not promised the record's epoch.
     fn unpromised(&self) -> Vec<DiskId> {
         self.shared.membership.unpromised(|disk| self.shared.calls.is_open(disk))
     }
 
-    /// Whether no write is under way, of the volume or of a step on a region.
+    /// Whether no write is in progress, of the volume or of a step on a region.
     pub fn is_drained(&self) -> bool {
         self.operations.is_drained() && self.syncing.is_empty()
     }
@@ -679,7 +691,8 @@ impl Coordinator {
         } else if is_rotated && !unpromised.is_empty() {
             self.ask_for_promises(unpromised);
         } else if is_rotated && !membership.is_sealed() && !membership.is_proposing() {
-            // A disk is away that was not put out. It may have lost what is not settled: the next opening compares that.
+            // An unreachable disk was not expelled. It may have lost unsettled writes; the next
+            // opening compares them.
             self.shared.context.phase = Phase::Closed;
         } else if !self.shared.membership.is_proposing() {
             self.shared.membership.want(Change::Rotate);
@@ -687,7 +700,7 @@ impl Coordinator {
         }
     }
 
-    /// Ends the coordinator: everything waiting is answered with `why`.
+    /// Ends the coordinator, and answers all waiting requests with `why`.
     fn stop(&mut self, why: SpaceError) {
         if self.shared.context.is_over() {
             return;

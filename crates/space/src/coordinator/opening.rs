@@ -4,7 +4,7 @@
 //! |---|---|
 //! | read the record | the state answers |
 //! | claim it: next epoch, our incarnation | committed; a conflict means that another took it: `Fenced` |
-//! | open sessions: every in-sync disk promises the epoch | all did, or a committed record expels the missing disks: after a while, and at once those of dead nodes |
+//! | open sessions: every in-sync disk promises the epoch | all did, or a committed record expels the missing disks: those of dead nodes at once, others after the grace period |
 //! | list chunks of all in-sync disks | all answered, except disks that went back in time and may have a last copy |
 //! | decide on one of these by the record | committed: connect and list again |
 //! | wait until no earlier owner answers for the volume | the node says so of all nodes that the record names; or a lease from the claim on is over |
@@ -13,9 +13,9 @@
 //! record's `min_holders`, or all disks of fewer nodes than its `min_homes`. With more missing, the
 //! opening waits for them (the record never forgets the disk with the last copy, I5).
 //!
-//! Invariant: the chunk map is complete when the phase becomes `Serving`: every disk of the record's
-//! in-sync set has been listed under our epoch, and every chunk whose copies may differ is among the
-//! suspects (I5, I10).
+//! Invariant: the chunk map is complete when the phase becomes `Serving`: every disk of the
+//! record's in-sync set has been listed under our epoch, and every chunk whose copies may differ is
+//! among the dirty regions (I5, I10).
 
 use super::calls::{Failure, Owner};
 use super::chunks::Chunk;
@@ -47,7 +47,7 @@ enum OpeningStep {
 }
 
 impl OpeningStep {
-    /// Returns the request that is awaited.
+    /// Returns the request whose answer is awaited.
     fn token(&self) -> Option<StateToken> {
         match self {
             Self::Read { token } | Self::Claim { token, .. } | Self::ReadBack { token, .. } => Some(*token),
@@ -60,7 +60,7 @@ impl OpeningStep {
 
 /// Meaning of the cluster state's answer to the opening.
 pub(super) enum Claim {
-    /// Answer to another request.
+    /// Answer to a request of another part.
     NotOurs,
     Pending,
     /// The record is ours.
@@ -102,12 +102,13 @@ pub(super) struct Opening {
     claimed: Option<Claimed>,
     /// Whether no other node answers for the volume.
     is_permitted: bool,
-    /// The node that the volume is taken over from, if the state of nodes led to the takeover.
+    /// The dead node that the volume is taken over from; `None` if no node's death led to the
+    /// takeover.
     pub predecessor: Option<Predecessor>,
 }
 
 impl Opening {
-    /// Begins to read the record.
+    /// Begins with a request for the record.
     pub fn new(shared: &mut Shared) -> Self {
         let token = shared.membership.read_record();
         let claimed_at = shared.context.now;
@@ -172,7 +173,7 @@ impl Opening {
         self.retry_at = None;
     }
 
-    /// Takes an answer of the cluster state, if the opening waits for it.
+    /// Handles an answer of the cluster state, if the opening waits for it.
     pub fn state_answered(
         &mut self,
         token: StateToken,
@@ -268,7 +269,7 @@ impl Opening {
             let (record, gone_back) = (shared.membership.record(), &shared.membership.gone_back);
             let is_listed = |disk: &DiskId| asked.contains(disk) || gone_back.is_put_off(*disk);
             if !record.in_sync.iter().all(is_listed) {
-                // The right disk came meanwhile in the place of one that went back.
+                // The right disk has meanwhile taken the place of one that went back.
                 self.begin_again(shared, dirty_regions);
             } else if gone_back.has_put_off() {
                 self.decide_on_gone_back(shared, dirty_regions);

@@ -1,12 +1,14 @@
 //! The volume's requests, cut into pieces of one region each. Every piece passes the gate, the lock and
 //! the copies.
 //!
-//! The gate holds a piece while its chunk is being allocated, given back or probed, while its region may differ between copies,
-//! and while too few copies can be reached. The lock orders pieces that touch the same blocks the same way on all copies. Then
-//! the piece is sent to the copies ([`super::running`]).
+//! The gate holds a piece while its chunk is being allocated, given back or probed, while its
+//! region may differ between copies, and while too few copies can be reached. The lock orders
+//! pieces that touch the same blocks the same way on all copies. Then the coordinator sends the
+//! piece to the copies ([`super::running`]).
 //!
-//! Invariants: a piece past the gate, until it ends or goes back, holds its chunk and its place in the queue of its region's lock; only
-//! pieces of which the region's copies agree pass (I10), and writes only if `min_copies` that count can be reached by the record (I1).
+//! Invariants: a piece past the gate, until it ends or goes back, holds its chunk and its place in
+//! the queue of its region's lock. A piece passes only if its region's copies agree (I10), and a
+//! write only if, by the record, `min_copies` that count can be reached (I1).
 
 use super::absences::Absences;
 use super::allocation::Allocation;
@@ -43,7 +45,7 @@ enum Kind {
         data: Payload,
     },
     Discard,
-    /// The whole chunk is given back.
+    /// Gives the whole chunk back.
     Free,
 }
 
@@ -51,7 +53,7 @@ enum Stage {
     Gated,
     Locking,
     Running(Run),
-    /// A read, without a lock, that waits for the comparison of all copies ([`super::syncing`]).
+    /// A read that waits, without a lock, for the comparison of all copies ([`super::syncing`]).
     Comparing,
 }
 
@@ -65,7 +67,7 @@ struct Operation {
     lba: u64,
     blocks: u64,
     stage: Stage,
-    /// A write that is undone since copies had no space for it.
+    /// Whether all copies discard the write, because some had no space for it.
     is_undone: bool,
 }
 
@@ -82,7 +84,7 @@ impl Operation {
         matches!(self.kind, Kind::Free)
     }
 
-    /// Notes the blocks that the disks that are out miss.
+    /// Notes the blocks that expelled disks miss.
     fn note_missed(&self, absences: &mut Absences, geometry: Geometry) {
         match self.kind {
             Kind::Read { .. } => {}
@@ -139,7 +141,7 @@ impl Operations {
         }
     }
 
-    /// Takes a request of the volume; its answer carries `token`.
+    /// Takes a request of the volume. Its answer carries `token`.
     pub fn accept(&mut self, token: u64, request: SpaceRequest, shared: &mut Shared) {
         let refusal = match &shared.context.phase {
             Phase::Stopped(why) => Some(why.clone()),
@@ -177,7 +179,7 @@ impl Operations {
         }
     }
 
-    /// Lets every gated operation through that may go on.
+    /// Lets through every gated operation that may continue.
     pub fn pass_gated(&mut self, shared: &mut Shared) {
         let gated = std::mem::take(&mut self.gated);
         let mut waiting = VecDeque::new();
@@ -190,7 +192,7 @@ impl Operations {
         self.gated = waiting;
     }
 
-    /// Whether the operation needs the gate no more.
+    /// Whether the operation is past the gate.
     fn pass(&mut self, key: OperationKey, shared: &mut Shared) -> bool {
         let Some(operation) = self.operations.get(&key) else { return true };
         if !matches!(operation.stage, Stage::Gated) {
@@ -265,25 +267,26 @@ impl Operations {
         }
     }
 
-    /// Gives up the lock, or the place in its queue; others that are granted theirs by it go on.
+    /// Releases the lock, or the place in its queue. Holders granted a lock by that continue.
     pub fn unlock(&mut self, holder: Holder, region: u64, mailbox: &mut Mailbox) {
         for granted in self.locks.unlock(holder, region) {
             mailbox.leave(Next::Granted(granted));
         }
     }
 
-    /// Asks for the exclusive lock of blocks of one region, for a step that makes their copies equal; whether it is granted at once.
+    /// Requests the exclusive lock of blocks of one region, for a step that makes their copies
+    /// equal. Returns whether it is granted at once.
     pub fn lock_for_sync(&mut self, holder: Holder, region: u64, range: std::ops::Range<u64>) -> bool {
         self.locks.lock(holder, region, range, true)
     }
 
-    /// Gives up the chunk and the lock of an operation.
+    /// Releases the chunk and the lock of an operation.
     pub fn release(&mut self, key: OperationKey, chunk: ChunkIndex, lba: u64, shared: &mut Shared) {
         release_chunk(chunk, shared);
         self.unlock(Holder::Operation(key), shared.context.geometry.region_of(lba), &mut shared.mailbox);
     }
 
-    /// Gives up lock and chunk; the operation goes back to the gate.
+    /// Releases lock and chunk, and sends the operation back to the gate.
     fn gate_again(&mut self, key: OperationKey, shared: &mut Shared) {
         let Some(operation) = self.operations.get(&key) else { return };
         let (chunk, lba) = (operation.chunk, operation.lba);
@@ -292,8 +295,8 @@ impl Operations {
         self.release(key, chunk, lba, shared);
     }
 
-    /// The read waits for the copies to be compared. It keeps lock and chunk until the comparison has its place in the queue, and is
-    /// then released.
+    /// Has the copies compared before the read. The read keeps lock and chunk until the comparison
+    /// has its place in the queue.
     fn compare_first(&mut self, key: OperationKey, mailbox: &mut Mailbox) {
         let Some(operation) = self.operations.get_mut(&key) else { return };
         operation.stage = Stage::Comparing;
@@ -301,7 +304,7 @@ impl Operations {
         mailbox.leave(Next::Compare { operation: key, chunk, lba, blocks });
     }
 
-    /// Begins the operation again: the copies could not be read, or compared.
+    /// Begins the operation again, after the copies could not be read or compared.
     pub fn wait_again(&mut self, key: OperationKey, mailbox: &mut Mailbox) {
         let Some(operation) = self.operations.get_mut(&key) else { return };
         operation.stage = Stage::Gated;
@@ -341,7 +344,7 @@ impl Operations {
             shared.mailbox.recheck = true;
         }
         if operation.writes() {
-            // A resync or build may have waited for it.
+            // A resync or build may have waited for this operation.
             shared.mailbox.recheck = true;
         }
     }
@@ -350,8 +353,8 @@ impl Operations {
         self.clients.next_timeout().into_iter().chain(self.hedges.next_timeout()).min()
     }
 
-    /// Fails requests that waited too long for the record or for unreachable disks. Pieces at the gate end;
-    /// pieces with the copies continue until all copies agree.
+    /// Fails requests that waited too long for the record or for unreachable disks. Their pieces at
+    /// the gate end; pieces sent to the copies continue until all copies agree.
     pub fn expire_clients(&mut self, shared: &mut Shared) {
         let now = shared.context.now;
         if !self.clients.is_due(now) {
@@ -450,7 +453,7 @@ impl Operations {
 
     fn run_read(&mut self, key: OperationKey, copy: Option<u8>, shared: &mut Shared) {
         let Some(operation) = self.operations.get_mut(&key) else { return };
-        // A reader of each copy in turn has them compared too.
+        // A client that reads each copy in turn gets them compared too, by its read of the first.
         if copy.is_none_or(|copy| copy == 0) && wants_newest(operation.chunk, shared) {
             return self.compare_first(key, &mut shared.mailbox);
         }
@@ -509,7 +512,7 @@ impl Operations {
         self.conclude_write(key, shared);
     }
 
-    /// Decides a write that no copy is pending for; see the table in [`super::running`].
+    /// Decides a write that no disk still has to answer; see the table in [`super::running`].
     fn conclude_write(&mut self, key: OperationKey, shared: &mut Shared) {
         let Some(operation) = self.operations.get_mut(&key) else { return };
         let (index, free, is_fresh) = (operation.chunk, operation.frees(), operation.is_fresh());
@@ -557,7 +560,8 @@ impl Operations {
         }
     }
 
-    /// Continues a write for which these disks had no space: the copies in the making there were given up, unless they are about to count.
+    /// Continues a write for which these disks had no space. Their copies in the making were given
+    /// up, except those about to count.
     pub fn copies_given_up(&mut self, key: OperationKey, disks: &[DiskId], shared: &mut Shared) {
         let Some(operation) = self.operations.get_mut(&key) else { return };
         let Stage::Running(run) = &mut operation.stage else { return };
@@ -574,13 +578,15 @@ impl Operations {
         self.conclude_write(key, shared);
     }
 
-    /// Has all copies discard a fresh write that some had no space for, so that they are equal again. A crash before that is one during a write:
-    /// the next opening makes them equal.
+    /// Has all copies discard a fresh write for which some had no space, so that they are equal
+    /// again. A crash in between is like one during a write: the next opening makes the copies
+    /// equal.
     fn undo_write(&mut self, key: OperationKey, shared: &mut Shared) {
         let number = shared.next_change();
         let Some(operation) = self.operations.get_mut(&key) else { return };
         let Stage::Running(run) = &operation.stage else { return };
-        // Until it is undone, the write is with the copies under the epoch in which it was first sent.
+        // Until it is undone, the write is at the copies under the epoch in which it was first
+        // sent.
         let stamp = Stamp::new(run.stamp.epoch(), number);
         shared.membership.stamp(shared.membership.record().epoch);
         (operation.kind, operation.is_undone) = (Kind::Discard, true);
@@ -592,7 +598,7 @@ impl Operations {
         }
     }
 
-    /// Forgets the chunk, of which no copy has a slab any more.
+    /// Forgets the chunk: no copy has a slab any more.
     fn chunk_freed(&mut self, index: ChunkIndex, shared: &mut Shared) {
         shared.chunks.chunk_freed(index);
         self.dirty_regions.set_clean(index);
@@ -629,7 +635,7 @@ impl Operations {
         }
     }
 
-    /// Has the read answered from another copy, and the corrupt one repaired.
+    /// Has another copy answer the read, and the corrupt one repaired.
     fn read_corrupt(&mut self, key: OperationKey, blocks: u64, shared: &mut Shared) {
         if Planted::ServeCorrupt.is_planted() {
             let zeroes = BufMut::zeroed(blocks as usize * BLOCK_BYTES).freeze();
@@ -639,8 +645,8 @@ impl Operations {
         self.compare_first(key, &mut shared.mailbox);
     }
 
-    /// Begins to note the blocks that the disk misses. A committed record expels it, and it is still among
-    /// the holders of its chunks.
+    /// Begins to note the blocks that the disk misses, when a committed record expels it and it is
+    /// still among the holders of its chunks.
     pub fn begin_absence(&mut self, disk: DiskId, shared: &Shared) {
         self.absences.forget(disk);
         if !shared.context.serving() {
@@ -663,7 +669,7 @@ impl Operations {
         self.operations.contains_key(&key)
     }
 
-    /// Whether no piece of a write is with the copies or on its way there.
+    /// Whether no piece of a write is in flight to the copies, or about to be sent.
     pub fn is_drained(&self) -> bool {
         self.operations.values().all(|operation| !operation.writes())
     }
@@ -672,7 +678,7 @@ impl Operations {
         self.operations.values().any(|operation| !matches!(operation.stage, Stage::Gated))
     }
 
-    /// Returns the lowest stamp of a write that is with the copies.
+    /// Returns the lowest stamp of a write in flight.
     pub fn lowest_stamp(&self) -> Option<Epoch> {
         self.running()
             .filter(|(_, operation, _)| operation.writes())
@@ -685,7 +691,7 @@ impl Operations {
         self.running().any(|(_, operation, run)| operation.chunk == index && run.waits_for(disk))
     }
 
-    /// Returns writes that are with the copies now.
+    /// Returns writes in flight to the copies.
     pub fn running_writes(&self) -> Vec<OperationKey> {
         self.running().filter(|(_, operation, _)| operation.writes()).map(|(key, ..)| key).collect()
     }

@@ -1,4 +1,4 @@
-//! How fast work in the background goes.
+//! Speed of background work.
 //!
 //! Invariant: while the volume is in use, a step is followed by a rest that is a multiple of the time that the step took.
 
@@ -17,7 +17,7 @@ impl Pace {
         self.not_before = self.not_before.max(until);
     }
 
-    /// Says when the next step may begin, if it may not now.
+    /// Returns the time of the next step, if it must not begin now.
     pub fn rests_until(&self, now: Monotonic) -> Option<Monotonic> {
         (self.not_before > now).then_some(self.not_before)
     }

@@ -1,4 +1,4 @@
-//! Changes of the record that wait to be proposed, or that were.
+//! Changes of the record that wait to be proposed, or that are proposed.
 
 use records::{StaleDisk, VolumeRecord};
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use types::{ChunkIndex, DiskId, Epoch};
 /// One entry of the record's `building` list.
 pub(super) type Mark = (DiskId, ChunkIndex);
 
-/// Marks of the record that makes a new copy count: it takes the one away and sets the other.
+/// Marks that make a new copy count: the new copy loses its mark, and the old one gets one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MarkChange {
     pub unmark: Option<Mark>,
@@ -21,29 +21,30 @@ pub(super) enum Change {
     Expel(DiskId),
     /// The disk counts from now on.
     Join(DiskId),
-    /// The volume may be given slabs of the disk.
+    /// The volume may get slabs of the disk.
     Add(DiskId),
-    /// The disk holds nothing of the volume any more, and is forgotten.
+    /// The disk holds nothing of the volume any more and leaves the record.
     Remove(DiskId),
-    /// The disk went back in time: what it has missed is counted from the beginning.
+    /// The disk went back in time: all its data count as missed.
     Rewind(DiskId),
-    /// The disk went back in time, or came back with a doubt, and counts for what nobody else has: its other copies are marked.
+    /// The disk went back in time, or came back with a doubt, and counts only for chunks that no
+    /// other disk has: its other copies are marked.
     Keep(DiskId),
-    /// The copy begins not to count.
+    /// The copy stops counting.
     Mark(DiskId, ChunkIndex),
-    /// The copy counts from now on, or is gone.
+    /// The copy starts to count, or has been given back.
     Unmark(DiskId, ChunkIndex),
-    /// Fewer copies of each chunk than the record promises: at most so many.
+    /// The record promises at most this many copies of each chunk.
     LowerHolders(u8),
-    /// Fewer fault domains of each chunk than the record promises: at most so many.
+    /// The record promises at most this many fault domains of each chunk.
     LowerHomes(u8),
     /// The size in bytes.
     Resize(u64),
     /// The fill, in percent, from which health warns.
     WarnAt(u8),
-    /// The volume was made: it is there for clients.
+    /// The volume is complete and open to clients.
     FinishMaking,
-    /// A new epoch, and what is settled.
+    /// A new epoch, with the settled epoch of now.
     Rotate,
 }
 
@@ -53,7 +54,8 @@ const LAST_CHUNK: ChunkIndex = ChunkIndex(u32::MAX);
 
 /// Changes of the record, each at most once.
 ///
-/// Invariant: of two changes that exclude each other ([`PendingChanges::insert`]) only the later one is in it.
+/// Invariant: of two changes that exclude each other ([`PendingChanges::insert`]), only the later
+/// one is in the set.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PendingChanges(BTreeSet<Change>);
 
@@ -66,10 +68,11 @@ impl PendingChanges {
         self.0.contains(&change)
     }
 
-    /// Adds a change in place of those that it makes void.
+    /// Adds a change, and removes those that it makes void.
     pub fn insert(&mut self, change: Change) {
         match change {
-            // A disk that failed, or went back, while it was about to join is compared anew first (I5).
+            // A disk that failed, or went back, while it was about to join has to be compared anew
+            // first (I5).
             Change::Expel(disk) | Change::Rewind(disk) => self.remove(Change::Join(disk)),
             Change::Add(disk) => self.remove(Change::Remove(disk)),
             Change::Resize(_) => self.0.retain(|other| !matches!(other, Change::Resize(_))),
@@ -98,7 +101,7 @@ impl PendingChanges {
         changes.into_iter().for_each(|change| self.insert(change));
     }
 
-    /// Wants again what was proposed in vain, unless something else was wanted since.
+    /// Restores the changes of a refused proposal, except those that later changes make void.
     pub fn take_back(&mut self, proposed: Self) {
         for change in proposed.0 {
             if !self.is_void(change) {
@@ -107,7 +110,7 @@ impl PendingChanges {
         }
     }
 
-    /// Returns the disks of which this is wanted, in order of their ids.
+    /// Returns the disks with this kind of change, in order of their ids.
     pub fn disks(&self, of: fn(DiskId) -> Change) -> impl Iterator<Item = DiskId> + Clone {
         self.0.range(of(LEAST)..=of(GREATEST)).filter_map(|change| match change {
             Change::Expel(disk)
@@ -120,7 +123,7 @@ impl PendingChanges {
         })
     }
 
-    /// Takes out the disks of which this is wanted.
+    /// Removes the changes of this kind and returns their disks.
     pub fn take_disks(&mut self, of: fn(DiskId) -> Change) -> Vec<DiskId> {
         let disks: Vec<DiskId> = self.disks(of).collect();
         disks.iter().for_each(|disk| self.remove(of(*disk)));
@@ -135,7 +138,7 @@ impl PendingChanges {
         self.marks_of(LEAST, GREATEST)
     }
 
-    /// Returns the chunks of which the disk's copy begins not to count.
+    /// Returns the chunks whose copy on the disk stops counting.
     pub fn marked_on(&self, disk: DiskId) -> impl Iterator<Item = ChunkIndex> {
         self.marks_of(disk, disk).map(|(_, chunk)| chunk)
     }
@@ -182,14 +185,15 @@ impl PendingChanges {
             .find_map(|change| if let Change::WarnAt(percent) = change { Some(*percent) } else { None })
     }
 
-    /// Lets the disk count for what nobody else has: not for these chunks, of which there are others' copies.
+    /// Keeps the disk for chunks that no other disk has: the copies of `marked` chunks, of which
+    /// others have copies, do not count.
     pub fn keep(&mut self, disk: DiskId, marked: Vec<ChunkIndex>) {
         self.insert(Change::Keep(disk));
         self.extend(marked.into_iter().map(|chunk| Change::Mark(disk, chunk)));
         self.insert(Change::LowerHolders(1));
     }
 
-    /// Copies do not come to count after all, and others are not given up for them.
+    /// Drops changes of marks: these copies will not count, and others are not given up for them.
     pub fn forget_marks(&mut self, changes: impl IntoIterator<Item = MarkChange>) {
         for MarkChange { unmark, mark } in changes {
             unmark.into_iter().for_each(|(disk, chunk)| self.remove(Change::Unmark(disk, chunk)));
@@ -197,14 +201,14 @@ impl PendingChanges {
         }
     }
 
-    /// Applies what administrators decide and the coordinator only writes down.
+    /// Applies settings that administrators decide and the coordinator only records.
     pub fn apply_settings(&self, next: &mut VolumeRecord) {
         next.size_bytes = self.size_bytes().unwrap_or(next.size_bytes);
         next.warn_at_percent = self.warn_at_percent().or(next.warn_at_percent);
         next.is_unfinished &= !self.contains(Change::FinishMaking);
     }
 
-    /// Lets disks join, come in and be forgotten.
+    /// Applies joining, added and removed disks.
     pub fn apply_members(&mut self, next: &mut VolumeRecord) {
         for disk in self.disks(Change::Join) {
             next.stale.retain(|stale| stale.disk != disk);
@@ -215,7 +219,7 @@ impl PendingChanges {
         for disk in self.take_disks(Change::Add) {
             let is_known = next.in_sync.contains(&disk) || next.stale.iter().any(|stale| stale.disk == disk);
             if !is_known {
-                // Anything that it may hold of the volume is looked at before it counts.
+                // The disk's old slabs of the volume, if any, are compared before they count.
                 next.stale.push(StaleDisk { disk, since: Epoch(0), promised: Epoch(0) });
                 self.insert(Change::Add(disk));
             }
@@ -227,7 +231,7 @@ impl PendingChanges {
         next.in_sync.sort_unstable();
     }
 
-    /// Marks copies that are not to count, and takes marks away of those that are, or that are gone.
+    /// Marks copies that stop counting, and unmarks those that start to count or are gone.
     pub fn apply_marks(&self, next: &mut VolumeRecord) {
         let known: BTreeSet<Mark> = next.building.iter().copied().collect();
         next.building.extend(self.marks().filter(|mark| !known.contains(mark)));

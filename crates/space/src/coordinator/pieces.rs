@@ -7,7 +7,7 @@ use crate::api::{SpaceError, SpaceRequest};
 use store::api::WriteClass;
 use types::BLOCK_BYTES;
 
-/// A piece of a request that is not begun yet: blocks of one region, or one whole chunk to discard.
+/// A piece of a request that has not begun: blocks of one region, or one whole chunk to discard.
 pub(super) struct Piece {
     pub lba: u64,
     pub blocks: u64,

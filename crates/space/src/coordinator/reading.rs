@@ -1,4 +1,4 @@
-//! Which copy a read goes to, and when another one is asked as well.
+//! Choice of the copy for a read, and of a second copy when the first is late.
 //!
 //! If disks of other nodes are among the copies, a read that takes longer than nearly all others is
 //! *late*: the coordinator asks another in-sync copy too, the first good answer wins, and the other
@@ -42,18 +42,19 @@ use std::ops::AddAssign;
 use std::time::Duration;
 use types::{ChunkIndex, DiskId, LatencyHistogram, Monotonic};
 
-/// The least time after which a read is late: a few times what a disk in good order takes behind a queue, over a network.
+/// Least latency of a late read: a few times that of a healthy disk with a queue, over a network.
 const LATE_LEAST: Duration = Duration::from_millis(5);
-/// That time before enough reads were measured: ten times what a spinning disk takes.
+/// Least latency of a late read before enough reads were measured: ten times that of a spinning
+/// disk.
 const LATE_UNMEASURED: Duration = Duration::from_millis(100);
-/// Time after which a read that has not left for its disk is late: longer than the bytes in flight to
-/// one node take over a connection of 10 Gbit/s.
+/// Time after which a read that has not left for its disk is late: longer than a connection of 10
+/// Gbit/s takes to carry all bytes in flight to one node.
 const LATE_WAITING: Duration = Duration::from_millis(100);
 /// Reads of a disk that suffice for a percentile.
 const MEASURED_LEAST: u64 = 20;
-/// Length of a stretch. A percentile covers between one and two stretches.
+/// Length of a measuring period. A percentile covers between one and two periods.
 const MEASURED_FOR: Duration = Duration::from_secs(4);
-/// Time for which a computed percentile is used again, since each read asks for one.
+/// Time for which a computed percentile is reused, since each read needs one.
 const RECKONED_FOR: Duration = Duration::from_millis(100);
 /// Credit that a second request costs. Each read returns one unit.
 const HEDGE_COST: u32 = 50;
@@ -85,7 +86,7 @@ impl AddAssign for LateReads {
 /// Latency profile of a disk's reads.
 #[derive(Default)]
 struct Manner {
-    /// Latencies in the present stretch, and in the one before.
+    /// Latencies in the present measuring period, and in the one before.
     times: (LatencyHistogram, LatencyHistogram),
     stretch_until: Monotonic,
     /// The 99th percentile as last computed, in use until `usual_until`.
@@ -102,7 +103,7 @@ struct Manner {
 }
 
 impl Manner {
-    /// Begins another stretch if this one is over.
+    /// Begins another measuring period if this one is over.
     fn advance(&mut self, now: Monotonic) {
         if now < self.stretch_until {
             return;
@@ -163,13 +164,13 @@ impl Manner {
     }
 }
 
-/// A read that is with a copy.
+/// A read in progress at a copy.
 struct Watch {
     chunk: ChunkIndex,
     first: DiskId,
-    /// Time at which the request left for `first`, as far as known.
+    /// Time at which the request left for `first`, if known.
     asked_at: Monotonic,
-    /// Whether the request still waits on this node, behind others.
+    /// Whether the request still waits behind others on this node.
     waits: bool,
     /// Time at the disk after which the read is late.
     late_after: Duration,
@@ -180,7 +181,7 @@ struct Watch {
 
 /// Reads of chunks with a copy on another node, and the latencies of disks.
 ///
-/// Invariant: `due` has each watched read that is not late, at the time at which it becomes late.
+/// Invariant: `due` has each watched read that is not late, by the time at which it becomes late.
 #[derive(Default)]
 pub(super) struct Hedges {
     watched: BTreeMap<OperationKey, Watch>,
@@ -200,7 +201,7 @@ impl Hedges {
         self.disks.iter().map(|(disk, manner)| (*disk, manner.counts))
     }
 
-    /// Whether the disk rests, having been late.
+    /// Whether the disk rests after late reads.
     fn rests(&self, disk: DiskId, now: Monotonic) -> bool {
         self.disks.get(&disk).is_some_and(|manner| manner.rests_until > now)
     }
@@ -225,8 +226,8 @@ impl Hedges {
         self.watched.insert(key, watch);
     }
 
-    /// Notes that the request to the first or second copy waits for its turn, or leaves after a wait: its
-    /// disk's time begins then.
+    /// Notes that the request to the first or second copy waits behind others, or leaves after a
+    /// wait. The disk's time begins when the request leaves.
     pub fn note_waiting(&mut self, key: OperationKey, waiting: &Waiting, now: Monotonic) {
         let Some(watch) = self.watched.get_mut(&key) else { return };
         if let Some((second, asked_at)) = &mut watch.second
@@ -246,7 +247,7 @@ impl Hedges {
         }
     }
 
-    /// Takes a read that becomes late now.
+    /// Takes a read that has become late by now.
     pub fn take_late(&mut self, now: Monotonic) -> Option<OperationKey> {
         let &(at, key) = self.due.first().filter(|(at, _)| *at <= now)?;
         self.due.remove(&(at, key));
@@ -288,7 +289,8 @@ impl Hedges {
         Some(second)
     }
 
-    /// Whether the disk's answer may be used. A second copy's may be only if that copy still counts.
+    /// Whether the disk's answer may be used. That of a second copy may be only if the copy still
+    /// counts.
     pub fn may_answer(&self, key: OperationKey, disk: DiskId, shared: &Shared) -> bool {
         let Some(watch) = self.watched.get(&key) else { return true };
         let is_second = watch.second.is_some_and(|(second, _)| second == disk);
@@ -312,7 +314,7 @@ impl Hedges {
         }
     }
 
-    /// Stops watching a read that is over or begins again, and drops the answers still to come.
+    /// Stops watching a read that has ended or begins again, and drops the answers still to come.
     pub fn end(&mut self, key: OperationKey, pending: &[DiskId], shared: &mut Shared) {
         for disk in pending {
             shared.calls.disown(Owner::Operation(key), *disk);
@@ -329,13 +331,13 @@ impl Hedges {
     }
 }
 
-/// Tells whether one copy alone may lack the last write, and there are others.
+/// Tells whether a single copy may lack the last write, and there are others.
 pub(super) fn wants_newest(index: ChunkIndex, shared: &Shared) -> bool {
     let open = |disk: &&DiskId| shared.calls.is_open(**disk);
     shared.chunks.is_append(index) && shared.holders_of(index).iter().filter(open).count() > 1
 }
 
-/// Chooses a reachable in-sync copy. `copy`: the place of the only one to choose from.
+/// Chooses a reachable in-sync copy. `copy`: the place of the only eligible one.
 pub(super) fn choose_copy(
     index: ChunkIndex,
     lba: u64,

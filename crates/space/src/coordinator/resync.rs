@@ -36,14 +36,14 @@ use types::{ChunkIndex, DiskId, Epoch, Monotonic, Stamp};
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ResyncStep {
     Listing,
-    /// Waiting for writes that began before the disk was mirrored to.
+    /// Waits for writes that began before the disk was mirrored to.
     Draining(BTreeSet<OperationKey>),
     Freeing(BTreeSet<ChunkIndex>),
     Copying,
     Joining,
 }
 
-/// Region epochs of one chunk, on their way.
+/// Region epochs of one chunk, as they arrive from source and target.
 struct Comparing {
     chunk: ChunkIndex,
     source: Option<Vec<Stamp>>,
@@ -273,7 +273,7 @@ impl Resyncs {
             if from == target {
                 return self.abandon_resync(target, shared, builds);
             }
-            // Another source will do.
+            // Asks another source next.
             resync.comparing = Some(Comparing { chunk, source: None, target: None, asked: false });
             shared.mailbox.recheck = true;
             return;
@@ -332,7 +332,7 @@ impl Resyncs {
         begun
     }
 
-    /// Takes the end of a step: a region was copied to the disk, or was not.
+    /// Notes the end of a step: whether the region was copied to the disk.
     pub fn resync_step(
         &mut self,
         disk: DiskId,
@@ -356,7 +356,7 @@ impl Resyncs {
         self.drive_resync(disk, shared, operations);
     }
 
-    /// Lets the disk's copies count: the record says that it is in sync.
+    /// Lets the disk's copies count, since the record has the disk in sync.
     pub fn resync_joined(&mut self, disk: DiskId, shared: &mut Shared, operations: &mut Operations) {
         let resync = self.0.remove(&disk);
         shared.chunks.returning.remove(&disk);
@@ -370,14 +370,14 @@ impl Resyncs {
         shared.mailbox.emit(Event::DiskJoined { disk });
     }
 
-    /// Gives up the resync of a disk that is gone again, or whose job was stopped: no write relies on the
-    /// disk.
+    /// Gives up the resync of a disk that has left again, or whose job was stopped. No write relies
+    /// on the disk.
     pub fn abandon_resync(&mut self, disk: DiskId, shared: &mut Shared, builds: &mut Builds) {
         if shared.membership.is_required(disk) || self.0.remove(&disk).is_none() {
             return;
         }
         shared.chunks.returning.remove(&disk);
-        // Writes that wait for its free slabs look anew.
+        // Writes that wait for the disk's free slabs check again.
         shared.mailbox.recheck = true;
         shared.membership.cancel(Change::Join(disk));
         builds.forget_mirrors(disk, shared);

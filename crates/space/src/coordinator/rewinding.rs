@@ -1,4 +1,4 @@
-//! The record of disks that went back in time.
+//! Changes of the record for disks that went back in time.
 
 use super::membership::{Draft, Facts, Membership};
 use super::pending_changes::Change;
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use types::{ChunkIndex, DiskId, Epoch};
 
 impl Membership {
-    /// Notes that the disk went back in time, and has these chunks; whether that is news.
+    /// Notes that the disk went back in time, and has these chunks. Returns whether this is new.
     pub fn note_gone_back(
         &mut self,
         disk: DiskId,
@@ -28,13 +28,14 @@ impl Membership {
         self.pending.extend(again.into_iter().map(Change::Rewind));
     }
 
-    /// Decides anew on disks that are held: others may have what they have by now.
+    /// Decides anew on disks that are held, since others may have their data by now.
     pub(super) fn reconsider_held(&mut self) {
         let again = self.gone_back.reconsider();
         self.pending.extend(again.into_iter().map(Change::Rewind));
     }
 
-    /// Puts out disks that went back in time, and has all that they missed counted from the beginning. Returns these and `expelled`.
+    /// Expels disks that went back in time, and counts all their data as missed. Returns these and
+    /// `expelled`.
     pub(super) fn draft_rewound(
         &mut self,
         draft: &mut Draft,
@@ -42,7 +43,7 @@ impl Membership {
         facts: &Facts<'_>,
     ) -> BTreeSet<DiskId> {
         let next = &mut draft.next;
-        // One that is held and can be done without after all has missed as much as any other.
+        // A held disk that turns out to be dispensable has missed as much as any other.
         let waiting = expelled.iter().copied().filter(|disk| self.gone_back.is_waiting(*disk));
         draft.changes.extend(waiting.map(Change::Rewind));
         for disk in draft.changes.disks(Change::Rewind).collect::<Vec<_>>() {
@@ -59,7 +60,8 @@ impl Membership {
                     }
                     fate => {
                         draft.changes.remove(Change::Rewind(disk));
-                        // Chunks kept of another disk count by then, and may make this disk dispensable.
+                        // By then chunks kept from another disk count, and may make this disk
+                        // dispensable.
                         let again = matches!(fate, Fate::Keep { .. }).then_some(Change::Rewind(disk));
                         self.pending.extend(again);
                         continue;
@@ -73,7 +75,8 @@ impl Membership {
                 (stale.since, stale.promised) = (Epoch(0), Epoch(0));
             }
         }
-        // Also of a proposal that was refused: stale disks may have writes that a kept one lacks, of any time.
+        // Done for a refused proposal too: stale disks may have writes, of any time, that a kept
+        // disk lacks.
         if draft.changes.disks(Change::Keep).any(|disk| self.gone_back.is_waiting(disk)) {
             self.pending
                 .take_back(draft.changes.take_disks(Change::Join).into_iter().map(Change::Join).collect());

@@ -1,21 +1,23 @@
 //! Decisions on disks that went back in time.
 //!
-//! | holders of the chunks that such a disk says it has | the next record |
+//! | holders of the chunks that such a disk lists | the next record |
 //! |---|---|
-//! | others: by the chunk map, or at an opening by `min_holders` and `min_homes` | puts it out, stale since the beginning |
+//! | others: by the chunk map, or at an opening by `min_holders` and `min_homes` | expels it, stale since the beginning |
 //! | not known: the volume is being opened | is not changed, until the disks that did not go back are listed |
-//! | perhaps nobody else, of some chunks | is not changed until an administrator accepts the disk as it is: what it lacks was acknowledged, and the disk that has it may be beside |
-//! | the same, and it is accepted | keeps it for the chunks that no other disk lists, and marks its copies of all others: they do not count, and are given back. If there are none it puts the disk out |
-//! | the same, and another such disk is accepted | puts it out if others list all that it lists, or waits until it is accepted, too |
+//! | perhaps nobody else, of some chunks | is not changed until an administrator accepts the disk as it is: it lacks acknowledged writes, and the disk that has them may be at hand |
+//! | the same, and it is accepted | keeps it for the chunks that no other disk lists, and marks its copies of all others: they do not count, and are given back. If there are none, the record expels the disk |
+//! | the same, and another such disk is accepted | expels it if others list all that it lists; else waits until it is accepted, too |
 //!
-//! The list of an older image does not say what the right disk has: the image may be older than a chunk. So while nobody has accepted
-//! an image, such a list proves nothing, and only the numbers of the record do.
+//! The list of an older image does not show the chunks of the right disk: the image may be older
+//! than a chunk. So while no image is accepted, such a list proves nothing, and only the numbers of
+//! the record do.
 //!
 //! So no copy of such a disk counts beside a copy of another disk, after any crash: the record says so
 //! before a session with the disk begins.
 //!
-//! Invariant: a disk is `waiting` from its refusal until a committed record says what becomes of it, and is not spoken to before, but for the
-//! question whether it still has promised too little: one that is held may be exchanged for the right one.
+//! Invariant: a disk is `waiting` from its refusal until a committed record decides on it, and gets
+//! no requests until then. The exception is an open of a session, to learn whether it still has
+//! promised too little: a held disk may be exchanged for the right one.
 
 use super::chunks::{Chunk, Chunks};
 use super::fault_domains::may_miss;
@@ -35,7 +37,7 @@ struct Refusal {
 enum Others {
     /// As much as the coordinator knows while it serves; nothing at an opening.
     AsServed,
-    /// The opening lists them first.
+    /// The opening lists them before it decides.
     Awaited,
     Listed(BTreeSet<ChunkIndex>),
 }
@@ -43,7 +45,7 @@ enum Others {
 /// Decision of the next record on a disk that went back.
 #[derive(Debug)]
 pub(super) enum Fate {
-    /// Nothing yet: others are not listed, or nobody has accepted it.
+    /// No decision yet: other disks are not listed, or no administrator has accepted the disk.
     Later,
     PutOut,
     /// Kept in sync for the chunks that no other disk has, but not for the `marked` ones.
@@ -57,14 +59,15 @@ pub(super) struct GoneBack {
     waiting: BTreeMap<DiskId, Refusal>,
     /// Disks that have the last copy of something.
     kept: BTreeSet<DiskId>,
-    /// Of those that wait: disks that would be kept if somebody accepted them.
+    /// Waiting disks that would be kept if an administrator accepted them.
     held: BTreeSet<DiskId>,
     /// Disks that are accepted as they are.
     accepted: BTreeSet<DiskId>,
 }
 
 impl GoneBack {
-    /// Notes a refusal; whether that is news: one that may have been exchanged is asked again and again.
+    /// Notes a refusal. Returns whether it is new: a disk that may have been exchanged is asked
+    /// repeatedly.
     pub fn note(
         &mut self,
         disk: DiskId,
@@ -81,12 +84,13 @@ impl GoneBack {
         true
     }
 
-    /// Whether another disk, which is right, may have come in the place of one that waits: nothing is proposed of that.
+    /// Whether the right disk may have taken the place of a waiting one. Such a disk is in no
+    /// proposal.
     pub fn may_be_right(&self, disk: DiskId) -> bool {
         self.is_held(disk) || self.is_put_off(disk)
     }
 
-    /// Whether the disk waits for somebody to accept it.
+    /// Whether the disk waits for an administrator to accept it.
     pub fn is_held(&self, disk: DiskId) -> bool {
         self.held.contains(&disk)
     }
@@ -95,7 +99,7 @@ impl GoneBack {
         self.held.iter().copied()
     }
 
-    /// Notes that these disks are accepted as they are; returns disks to be decided on anew.
+    /// Notes that these disks are accepted as they are. Returns disks to be decided on anew.
     pub fn accept(&mut self, disks: &[DiskId]) -> Vec<DiskId> {
         let news = disks.iter().copied().filter(|disk| self.accepted.insert(*disk) && self.is_waiting(*disk));
         let news: Vec<DiskId> = news.collect();
@@ -103,11 +107,12 @@ impl GoneBack {
             return news;
         }
         news.iter().for_each(|disk| self.know(*disk, Others::AsServed));
-        // Another one may be done without beside these.
+        // Beside these, another held disk may be dispensable.
         news.into_iter().chain(self.reconsider()).collect()
     }
 
-    /// Releases the held disks: other disks may have what they have by now. Returns them, to be decided on anew.
+    /// Releases the held disks, since other disks may have their data by now. Returns them, to be
+    /// decided on anew.
     pub fn reconsider(&mut self) -> Vec<DiskId> {
         let held = std::mem::take(&mut self.held);
         held.iter().for_each(|disk| self.know(*disk, Others::AsServed));
@@ -118,12 +123,13 @@ impl GoneBack {
         self.accepted.contains(&disk)
     }
 
-    /// Whether the disk is an accepted image: an opening waits for no other copy of what it has. One that was made to forget its promise is none.
+    /// Whether the disk is an accepted image, so that an opening waits for no other copy of its
+    /// data. A disk that was made to forget its promise is none.
     pub fn is_accepted_image(&self, disk: DiskId) -> bool {
         self.is_accepted(disk) && self.waiting.get(&disk).is_some_and(|known| known.promised > Epoch(0))
     }
 
-    /// Whether the record has yet to say what becomes of the disk.
+    /// Whether the record has yet to decide on the disk.
     pub fn is_waiting(&self, disk: DiskId) -> bool {
         self.waiting.contains_key(&disk)
     }
@@ -143,7 +149,8 @@ impl GoneBack {
         self.waiting.values().any(|refusal| matches!(refusal.others, Others::Awaited))
     }
 
-    /// Returns the disks that were put off, to be decided on by what the coordinator knows: it serves now.
+    /// Returns the disks that were put off, to be decided on by the chunk map, since the
+    /// coordinator serves now.
     pub fn take_up(&mut self) -> Vec<DiskId> {
         let disks: Vec<DiskId> = self.waiting.keys().copied().filter(|disk| self.is_put_off(*disk)).collect();
         for disk in &disks {
@@ -152,9 +159,9 @@ impl GoneBack {
         disks
     }
 
-    /// Takes all chunks of the disks that did not go back. Returns the disk to decide on by them: of
-    /// several an accepted one before the others, then the one with the newest state, beside which copies
-    /// of the others do not count.
+    /// Adds the list of all chunks on disks that did not go back, and returns the disk to decide on
+    /// by it: an accepted one before others, then the one with the newest state, beside which
+    /// copies of the others do not count.
     pub fn decide_by(&mut self, others: BTreeSet<ChunkIndex>) -> Option<DiskId> {
         let put_off = self.waiting.iter().filter(|(disk, _)| self.is_put_off(**disk));
         let disk = put_off
@@ -170,8 +177,9 @@ impl GoneBack {
         }
     }
 
-    /// Decides on a disk of `in_sync`, which so many others have `left` just now. At an opening the numbers of the `record` say how many disks every
-    /// chunk was on; while the volume is served that is none, and `chunks` are known.
+    /// Decides on a disk of `in_sync`, when `left` others have just left. At an opening, the
+    /// numbers of the `record` give the number of disks of every chunk; while the volume is served
+    /// there is no `record`, and `chunks` are known.
     pub fn fate(
         &mut self,
         disk: DiskId,
@@ -197,7 +205,7 @@ impl GoneBack {
                 own.iter().partition(|chunk| !listed.contains(chunk))
             }
             (_, None) => {
-                // Chunks that the disk has and the map lacks were freed since, or moved.
+                // Chunks that the disk has and the map lacks have been freed or moved since.
                 let alone = |chunk: &Chunk| {
                     let others = chunk.holders.iter().any(|holder| trusted.contains(holder));
                     !chunk.is_allocating() && chunk.holders.contains(&disk) && !others
@@ -223,14 +231,15 @@ impl GoneBack {
         Fate::Keep { marked }
     }
 
-    /// The record has put the disk out, or another one came in its place, which is right. Whether it had waited.
+    /// Forgets a disk that the record has expelled, or that the right disk has replaced. Returns
+    /// whether it had waited.
     pub fn forget(&mut self, disk: DiskId) -> bool {
         self.held.remove(&disk);
         self.accepted.remove(&disk);
         self.waiting.remove(&disk).is_some()
     }
 
-    /// The record keeps the disk, for what nobody else has.
+    /// Notes that the record keeps the disk, for chunks that no other disk has.
     pub fn keep(&mut self, disk: DiskId) {
         self.forget(disk);
         self.kept.insert(disk);

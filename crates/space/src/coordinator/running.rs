@@ -1,8 +1,8 @@
-//! One piece with the copies: the disks that got it, their answers, and the decision.
+//! One piece sent to the copies: the disks that got it, their answers, and the decision.
 //!
-//! A write goes to every in-sync copy, and to every copy in the making. The write is done when each has
-//! answered or has left by a committed record, and at least `min_copies` that are in sync have it (I1,
-//! I2).
+//! A write is sent to every in-sync copy, and to every copy in the making. The write is done when
+//! each has answered or was expelled by a committed record, and at least `min_copies` that are in
+//! sync have it (I1, I2).
 //!
 //! | the copies say | the piece |
 //! |---|---|
@@ -10,17 +10,17 @@
 //! | all refuse without effect (`NoSpace`, `Invalid`) | fails so: no copy changed |
 //! | some done, some have no space for a fresh write | all discard it, since nothing points to its blocks yet; then it fails so |
 //! | all that count done, a copy in the making has no space | that copy is given up, unless it is about to count |
-//! | some done, some refuse otherwise | those that refused have failed as disks; it waits until they are out |
+//! | some done, some refuse otherwise | those that refused have failed as disks; the piece waits until the record expels them |
 //! | left: fewer than `min_copies` | `Unavailable`: the copies that are left agree |
 //!
-//! A read goes to the copy that serves its part of the volume while that copy is about as busy as the
-//! others, so that no two disks cache the same blocks; else to the least busy copy in sync. If the copy
-//! is corrupt, all copies are read, an intact one answers, and the corrupt ones are repaired (I6).
-//! Blocks that prove themselves are read from all copies to begin with: an intact one may be older than
-//! another.
+//! A read is sent to the copy that serves its part of the volume, so that no two disks cache the
+//! same blocks, unless that copy is clearly busier than the others: then to the least busy copy in
+//! sync. If the copy is corrupt, all copies are read, an intact one answers, and the corrupt ones
+//! are repaired (I6). Blocks that prove themselves are read from all copies to begin with: an
+//! intact one may be older than another.
 //!
-//! Invariant: a write ends as done only when every copy that counts has acknowledged it (I1). A copy
-//! that has not is either pending, or out of the in-sync set by a committed record (I2).
+//! Invariant: a write ends as done only when every copy that counts has acknowledged it (I1). A
+//! copy that has not is pending, or expelled by a committed record (I2).
 
 use super::calls::Failure;
 use crate::api::SpaceError;
@@ -30,34 +30,35 @@ use smallvec::SmallVec;
 use store::api::StoreError;
 use types::{DiskId, Stamp};
 
-/// Blocks, from a multiple of this on, that one copy serves: at least those that one page of a store's
-/// metadata describes.
+/// Run of blocks, from a multiple of this on, that one copy serves: no less than one page of a
+/// store's metadata describes.
 const READ_TOGETHER_BLOCKS: u64 = 1024;
 
-/// The state of a piece with the copies.
+/// A piece in flight to the copies.
 pub(super) struct Run {
     /// Epoch under which the write was first sent, and its number.
     pub stamp: Stamp,
     pending: SmallVec<[DiskId; 3]>,
     acknowledged: SmallVec<[DiskId; 3]>,
     refused: SmallVec<[(DiskId, StoreError); 1]>,
-    /// It discards what some copies had no space for: a refusal changes nothing of that.
+    /// Whether this discards a write for which some copies had no space. A refusal does not end it.
     is_undo: bool,
 }
 
-/// The decision by the answers of the copies; see the table above.
+/// The decision after the answers of the copies; see the table above.
 pub(super) enum Verdict {
     /// Some copies have not answered.
     Pending,
     /// All copies refuse without effect.
     Refused(StoreError),
-    /// These disks refuse a write that others have done: they have failed, and get the write again.
+    /// These disks refuse a write that others have done: as disks they have failed, and they get
+    /// the write again.
     Differ(SmallVec<[(DiskId, StoreError); 1]>),
-    /// Copies had no space for a fresh write that others have done: all are to discard it.
+    /// Copies had no space for a fresh write that others have done: all discard the write.
     Undo,
     /// These copies, which do not count, have no space for a write that all others have done.
     Without(SmallVec<[DiskId; 3]>),
-    /// These copies came to count meanwhile, and get the write now.
+    /// These copies have come to count since, and get the write now.
     Missing(SmallVec<[DiskId; 3]>),
     /// Every copy that counts has the write.
     Done,
@@ -68,7 +69,7 @@ impl Run {
         Self { stamp, pending, acknowledged: SmallVec::new(), refused: SmallVec::new(), is_undo: false }
     }
 
-    /// Makes one that discards a write on all its copies.
+    /// Makes a run that discards a write on all its copies.
     pub fn undo(stamp: Stamp, pending: SmallVec<[DiskId; 3]>) -> Self {
         Self { is_undo: true, ..Self::new(stamp, pending) }
     }
@@ -88,7 +89,7 @@ impl Run {
         self.pending.push(disk);
     }
 
-    /// Notes that the disk's part is over. Returns whether others are pending.
+    /// Removes the disk from the pending ones. Returns whether others are pending.
     pub fn ended_at(&mut self, disk: DiskId) -> bool {
         self.pending.retain(|pending| *pending != disk);
         !self.pending.is_empty()
@@ -108,7 +109,7 @@ impl Run {
         self.pending.push(disk);
     }
 
-    /// Takes a disk's answer, or the news that it is out of the in-sync set.
+    /// Notes a disk's answer, or its expulsion from the in-sync set.
     pub fn answered(&mut self, disk: DiskId, result: Result<Answer, Failure>) {
         self.pending.retain(|pending| *pending != disk);
         match result {
@@ -118,8 +119,8 @@ impl Run {
         }
     }
 
-    /// Decides a write whose copies that count now are `holders`. Disks that get it again are pending again. `is_fresh`: nothing points to
-    /// its blocks yet.
+    /// Decides a write; `holders` are the copies that count now. Disks that get the write again are
+    /// pending again. `is_fresh`: nothing points to its blocks yet.
     pub fn conclude(&mut self, holders: &[DiskId], is_fresh: bool) -> Verdict {
         if !self.pending.is_empty() {
             return Verdict::Pending;
@@ -142,7 +143,7 @@ impl Run {
             self.pending.extend(refused.iter().map(|(disk, _)| *disk));
             return Verdict::Differ(refused);
         }
-        // A copy may have come to count meanwhile.
+        // A copy may have come to count since.
         let acknowledged = |disk: &DiskId| self.acknowledged.contains(disk);
         let missing: SmallVec<[DiskId; 3]> =
             holders.iter().copied().filter(|disk| !acknowledged(disk)).collect();
@@ -169,8 +170,8 @@ pub(super) fn space_error(error: StoreError) -> SpaceError {
     }
 }
 
-/// Returns the copy that serves the block if it has at most half as many calls again in flight as the
-/// least busy copy; else the latter.
+/// Returns the copy that serves the block, or the least busy one if the former has more than one
+/// and a half times as many calls in flight.
 pub(super) fn choose_by_load<D: Copy>(lba: u64, copies: impl Iterator<Item = (D, u32)>) -> Option<D> {
     let mut copies: SmallVec<[(D, u32); 3]> = copies.collect();
     let own = (lba / READ_TOGETHER_BLOCKS).checked_rem(copies.len() as u64)? as usize;

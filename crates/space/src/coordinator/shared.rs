@@ -27,7 +27,7 @@ pub(super) struct Shared {
 }
 
 impl Owner {
-    /// The chunk whose region epochs are asked for.
+    /// Returns the chunk whose region epochs the owner requested.
     pub fn asks_regions_of(self) -> Option<ChunkIndex> {
         match self {
             Self::Probe(chunk)
@@ -68,13 +68,13 @@ impl Shared {
             .collect()
     }
 
-    /// Returns a number for a change, later than those of all changes begun before.
+    /// Returns a number for a change, later than those of all earlier changes.
     pub fn next_change(&mut self) -> ChangeNumber {
         self.last_change = self.last_change.next();
         self.last_change
     }
 
-    /// Begins a call; its outcome comes by [`Self::take_outcome`].
+    /// Begins a call. Its outcome comes by [`Self::take_outcome`].
     pub fn call(&mut self, owner: Owner, disk: DiskId, operation: ReplicaOperation) {
         if let Some(chunk) = owner.asks_regions_of() {
             debug_assert!(self.chunks.is_mapped(chunk), "region epochs of {chunk:?}, which is given back");
@@ -96,8 +96,8 @@ impl Shared {
         Some(outcome)
     }
 
-    /// Stops counting copies that a committed record has marked, and ends the calls that may wait for them,
-    /// since the coordinator does not speak to the disk.
+    /// Stops counting copies that a committed record has marked, and ends calls that may wait for
+    /// them while the coordinator has no session with the disk.
     pub fn give_up_copies(&mut self, disk: DiskId, chunks: &BTreeSet<ChunkIndex>) {
         for (_, chunk) in self.chunks.map.iter_mut().filter(|(index, _)| chunks.contains(index)) {
             chunk.holders.retain(|holder| *holder != disk);
@@ -108,7 +108,7 @@ impl Shared {
             .end_calls_on(disk, |call| call.chunk(chunk_of).is_some_and(|chunk| chunks.contains(&chunk)));
     }
 
-    /// Begins a session with the disk if there is none.
+    /// Begins a session with the disk if it has none.
     pub fn connect(&mut self, disk: DiskId) {
         self.calls.connect(disk, &self.context, &self.membership);
     }
@@ -118,13 +118,14 @@ impl Shared {
         self.calls.fail_disk(disk, why, &self.context, &mut self.membership, &mut self.mailbox);
     }
 
-    /// Asks the disk again a little later, because its machine is short of a resource.
+    /// Retries the disk a little later, because its machine lacks a resource.
     pub fn pause_disk(&mut self, disk: DiskId, why: &str) {
         self.calls.pause_disk(disk, why, &self.context, &mut self.mailbox);
     }
 
-    /// Takes notice of a disk that refuses a write that other copies have. A disk whose file cannot grow is
-    /// not at fault: its machine lacks space, and the disk is asked again (D20). Any other disk has failed.
+    /// Handles a disk's refusal of a write that other copies have. A disk whose file cannot grow is
+    /// not at fault: its machine lacks space, and the disk is asked again (D20). Any other disk has
+    /// failed.
     pub fn refused_by(&mut self, disk: DiskId, error: &StoreError) {
         if *error == StoreError::NoSpace && !Planted::HostExpelsDisk.is_planted() {
             self.pause_disk(disk, &error.to_string());

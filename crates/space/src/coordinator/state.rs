@@ -1,4 +1,4 @@
-//! Requests to the cluster state on their way.
+//! Requests to the cluster state, until they are sent.
 
 use records::{Condition, Record, Request, Transaction, VolumeRecord};
 use std::collections::VecDeque;

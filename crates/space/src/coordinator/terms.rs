@@ -15,7 +15,7 @@ pub struct Config {
     pub opening_grace: Duration,
     /// Interval at which writes begin a new epoch, so that a crash leaves few regions to compare (I10).
     pub rotate_interval: Duration,
-    /// Pause before an unanswered request to the cluster state is repeated.
+    /// Time after which an unanswered request to the cluster state is repeated.
     pub state_retry: Duration,
     /// Time after which an operation that cannot run fails as `Unavailable`.
     pub unavailable_after: Duration,
@@ -54,7 +54,7 @@ impl Default for Config {
     }
 }
 
-/// Where a coordinator is in its life.
+/// Phase of a coordinator's life.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Phase {
     /// Reading and claiming the record, opening sessions, listing chunks.
@@ -68,7 +68,7 @@ pub enum Phase {
     Stopped(SpaceError),
 }
 
-/// Something an operator wants to know.
+/// A message for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The volume serves requests.
@@ -78,7 +78,7 @@ pub enum Event {
     /// The disk has promised less than it must have: an older image of it was restored. All of it is
     /// resynced, unless it has the last copy of some chunk.
     WentBack { disk: DiskId, promised: Epoch, expected: Epoch },
-    /// The disk holds every acknowledged write again.
+    /// The disk again holds every acknowledged write.
     DiskJoined { disk: DiskId },
     /// Blocks of this disk could not be read, or failed their checksums.
     CorruptRead { disk: DiskId, chunk: ChunkIndex, blocks: u64, lbas: Vec<Lba> },
@@ -94,7 +94,7 @@ pub enum Event {
     Compared { lba: Lba, found: Comparison, wrong: Vec<(DiskId, u64)>, lost: Vec<Lba> },
     /// Copies differed after a crash and were made equal.
     Reconciled { chunk: ChunkIndex, blocks: u64 },
-    /// The record changed.
+    /// A new record was committed.
     RecordChanged,
     /// The volume stopped.
     Stopped { why: SpaceError },

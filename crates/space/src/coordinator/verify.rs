@@ -1,16 +1,18 @@
-//! Search for silently lost writes: the disk acknowledged them, and has the blocks as before, with
-//! checksums as old as they.
+//! Search for silently lost writes: the disk acknowledged them, but still holds the old blocks with
+//! their old checksums.
 //!
 //! A scrub compares a disk's blocks with its own checksums. Only another copy shows whether a block
-//! should be newer. So the survey fetches the region epochs of all in-sync copies, chunk by chunk, and
-//! compares and repairs ([`super::syncing`])
+//! should be newer. So verification fetches the region epochs of all in-sync copies, chunk by
+//! chunk, and compares and repairs ([`super::syncing`])
 //!
 //! - regions of blocks that prove themselves, if any copy was ever written: these are few, and their
 //!   orders show the newest;
-//! - other regions, if one copy says that it was never written and another was: its disk lost the page that says so.
+//! - other regions, if one copy says that it was never written and another was: its disk lost the
+//!   metadata page that shows the write.
 //!
-//! The survey comes after all other background work, and its repairs report the lost writes. It also
-//! repeats repairs that failed because a disk was away, once all copies that count are reachable.
+//! Verification runs after all other background work, and its repairs report the lost writes. It
+//! also repeats repairs that failed because a disk was away, once all copies that count are
+//! reachable.
 
 use super::calls::{Failure, Owner};
 use super::keys::Purpose;
@@ -24,10 +26,10 @@ use types::{ChunkIndex, DiskId, Epoch};
 
 /// Failed repairs remembered at most, a few hundred kilobytes. The next scrub finds the others again.
 const RETRIES_MAX: usize = 4096;
-/// Repairs begun at once: they share the disks with all other work.
+/// Repairs that run at once: few, since they share the disks with all other work.
 const RETRIES_TOGETHER: usize = 4;
 
-/// One chunk's region epochs, on their way.
+/// Region epochs of one chunk, as they arrive.
 struct Asking {
     chunk: ChunkIndex,
     pending: Vec<DiskId>,
@@ -55,7 +57,7 @@ impl Verify {
         self.chunks.is_empty() && self.asking.is_none() && self.regions.is_empty()
     }
 
-    /// Begins to survey the volume's chunks on the disk.
+    /// Begins to verify the volume's chunks on the disk.
     pub fn verify(&mut self, disk: DiskId, shared: &Shared) {
         let chunks = shared.chunks.map.iter();
         let held = chunks.filter(|(_, chunk)| chunk.is_mapped() && chunk.holders.contains(&disk));
@@ -88,14 +90,14 @@ impl Verify {
         begun
     }
 
-    /// Notes that the region has blocks that could not be repaired now.
+    /// Notes that the region has blocks that could not be repaired.
     pub fn repair_later(&mut self, chunk: ChunkIndex, lba: u64) {
         if self.retries.len() < RETRIES_MAX {
             self.retries.insert((chunk, lba));
         }
     }
 
-    /// Begins repairs that failed before.
+    /// Retries failed repairs.
     pub fn retry_repairs(&mut self, shared: &mut Shared, operations: &mut Operations, syncing: &mut Syncing) {
         let chunks = &shared.chunks.map;
         self.retries.retain(|(chunk, _)| chunks.get(chunk).is_some_and(|known| known.is_mapped()));
@@ -138,7 +140,7 @@ impl Verify {
         let append = shared.chunks.is_append(chunk);
         let Some(asking) = self.asking.as_mut().filter(|asking| asking.chunk == chunk) else { return };
         asking.pending.retain(|pending| *pending != disk);
-        // The next scrub asks a disk again that cannot answer now.
+        // A disk that cannot answer now is verified at the next scrub.
         if let Ok(Answer::Regions(found)) = result {
             asking.answers.push(found);
         }
@@ -160,8 +162,8 @@ impl Verify {
     }
 }
 
-/// Tells whether the chunk's copies may be compared here. Other jobs see to copies that may differ or
-/// are being given up.
+/// Tells whether the chunk's copies may be compared here. Other jobs handle copies that may differ
+/// or are being given up.
 fn may_be_surveyed(chunk: ChunkIndex, shared: &Shared, operations: &Operations) -> bool {
     shared.chunks.is_mapped(chunk)
         && !operations.dirty_regions.is_unclean(chunk)

@@ -1,7 +1,7 @@
-//! The ways to disks: replicas in this process, and the transport to disks of other nodes.
+//! Connections to disks: replicas in this process, and the transport to disks of other nodes.
 //!
-//! Promises: every request gets an answer, at once [`BusError::Unreachable`] if there is no way to the
-//! disk. Without other nodes no transport is used.
+//! Promises: every request gets an answer; [`BusError::Unreachable`] at once if the disk has no
+//! connection. Without other nodes no transport is used.
 
 use super::nodes::Found;
 use crate::block_store::BlockStore;
@@ -13,15 +13,15 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use types::{DiskId, Epoch, VolumeId};
 
-/// The part of a disk of this server that the table of disks does not show to coordinators.
+/// State of a disk of this server that coordinators do not see in the table of disks.
 struct OwnDisk<S> {
-    /// Of a disk that is away there is none.
+    /// `None` if the disk is away.
     replica: Option<Replica<S>>,
-    /// Damage that scrubs found and other nodes have yet to hear of.
+    /// Damage found by scrubs that other nodes have yet to fetch.
     found: Found,
 }
 
-/// The ways to disks.
+/// Connections to disks.
 ///
 /// Invariant: a disk has a replica if the table's route to it is [`pool::Route::Local`], and only then.
 pub(super) struct Bus<S> {
@@ -88,7 +88,7 @@ impl<S: BlockStore> Bus<S> {
             || self.remote.as_ref().is_some_and(|remote| remote.has_news())
     }
 
-    /// Sends a request of a coordinator of this server.
+    /// Sends a request of a coordinator of this server to the disk.
     pub fn send(&mut self, to: DiskId, request: Request) {
         if let Some(replica) = self.replica_mut(to) {
             return replica.handle(request);
@@ -118,7 +118,7 @@ impl<S: BlockStore> Bus<S> {
         }
     }
 
-    /// Moves the news of requests that wait for their way to other nodes into `out`.
+    /// Moves reports on requests that wait for transport to other nodes into `out`.
     pub fn poll_waiting(&mut self, out: &mut Vec<Waiting>) {
         if let Some(remote) = &mut self.remote {
             remote.poll_waiting(out);
@@ -133,7 +133,7 @@ impl<S: BlockStore> Bus<S> {
         }
     }
 
-    /// Answers a request of another node's coordinator without asking the disk.
+    /// Answers a request of another node's coordinator with an error, without the disk.
     pub fn refuse_peer(&mut self, peer: PeerId, from: DiskId, request: &Request, error: BusError) {
         let Request { volume, session, id, .. } = *request;
         self.peer_answers.push((peer, Response { from, volume, session, id, result: Err(error) }));

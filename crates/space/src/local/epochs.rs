@@ -1,10 +1,10 @@
 //! Admission of the epochs that other nodes name (I3).
 //!
-//! A promise only rises, so a promise that is too high would keep every owner out for ever. A record
-//! has each epoch before any node uses it. So a request from another node, under an epoch that its disk
-//! has not promised yet, waits until the volume's record is known to have reached that epoch, and only
-//! the node that the record names begins an owner's session. Promises: an epoch admitted once needs no
-//! cluster state after that. Only a record read after a request came refuses the request.
+//! A promise only rises, so one that is too high would lock out every owner for ever. The record
+//! has each epoch before any node uses it. So a request from another node, under an epoch that its
+//! disk has not promised yet, waits until this node has read a record that has reached the epoch.
+//! Only the node that the record names begins an owner's session. Promises: an epoch admitted once
+//! needs no cluster state after that. Only a record read after a request came refuses the request.
 
 use crate::message::{BusError, PeerId, ReplicaOperation, Request};
 use crate::planted::Planted;
@@ -24,7 +24,7 @@ pub struct Asked {
     pub request: Request,
 }
 
-/// The fields of a record that decide here.
+/// The fields of a record that decide on requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Known {
     epoch: Epoch,
@@ -36,8 +36,8 @@ impl Known {
         Self { epoch: record.epoch, owner: record.owner }
     }
 
-    /// Whether the record gave the node this epoch. A lower epoch than the record's belongs to an earlier
-    /// owner, and does no harm: the present owner has its disks promise more.
+    /// Whether the record gave the node this epoch. A lower epoch than the record's belongs to an
+    /// earlier owner and is harmless: the present owner makes its disks promise more.
     fn gave(&self, from: NodeId, epoch: Epoch) -> bool {
         epoch < self.epoch || epoch == self.epoch && self.owner.is_none_or(|owner| owner == from)
     }
@@ -62,7 +62,7 @@ pub struct Decisions {
     pub again: Option<VolumeId>,
 }
 
-/// See the module.
+/// Waiting requests, and the records that decide on them.
 #[derive(Default)]
 pub struct Epochs {
     known: BTreeMap<VolumeId, Known>,
@@ -81,7 +81,7 @@ impl Epochs {
             return true;
         }
         let is_given = self.known.get(&volume).is_some_and(|known| known.gave(asked.from, epoch));
-        // A node's waiting requests for the volume go first: they came first.
+        // Earlier requests of this node for the volume must not be overtaken.
         let is_before = |one: &Asked| one.peer == asked.peer && one.request.volume == volume;
         let is_behind = self.waiting.iter().any(|one| is_before(&one.asked));
         // Some node has the disk's promise, and a server that has just started has no record that names it.
@@ -91,8 +91,8 @@ impl Epochs {
         is_fine && !is_behind || Planted::EpochsBelieved.is_planted()
     }
 
-    /// Takes a request that has to wait for its volume's record. Returns whether to begin to read that
-    /// record.
+    /// Queues a request that must wait for its volume's record. Returns whether to begin reading
+    /// that record.
     pub fn wait(&mut self, asked: Asked) -> bool {
         let is_covered = !self.reading.values().any(|read| *read == asked.request.volume);
         self.waiting.push(Waiting { asked, is_covered });
@@ -123,7 +123,7 @@ impl Epochs {
         self.waiting.extract_if(.., is_given).map(|one| one.asked).collect()
     }
 
-    /// Takes an answer of the state. `None`: the token is of a request from elsewhere.
+    /// Handles an answer of the state. `None`: the token belongs to a request from elsewhere.
     pub fn answered(&mut self, token: u64, answer: &Answer) -> Option<Decisions> {
         let volume = self.reading.remove(&token)?;
         let (own, others) = std::mem::take(&mut self.waiting)
@@ -137,7 +137,7 @@ impl Epochs {
                 (VolumeRecord::decode(&key, &found.value).ok(), NOT_GIVEN)
             }
             Answer::Value(None) => (None, NOT_GIVEN),
-            // The state did not answer: the other node begins another session in a moment.
+            // The state did not answer: the other node soon begins another session.
             _ => (None, BusError::NoSession),
         };
         let known = record.as_ref().map(Known::of);
@@ -159,7 +159,7 @@ impl Epochs {
         Some(decisions)
     }
 
-    /// Forgets the requests of a lost connection: nobody takes their answers.
+    /// Drops the requests of a lost connection, since nothing would take their answers.
     pub fn end_peer(&mut self, peer: PeerId) {
         self.waiting.retain(|one| one.asked.peer != peer);
     }

@@ -1,7 +1,9 @@
-//! All of it in one process: stores, replicas and coordinators of one server, and a [`VirtualDisk`] for each volume.
+//! One server's space in one process: its stores, replicas and coordinators, and a [`VirtualDisk`]
+//! for each volume.
 //!
-//! Owns the disks' stores and one coordinator for each volume that is open here. Promises to drive all of them whenever one is polled.
-//! In a cluster it also reaches other nodes' disks and serves them its own ([`nodes`]). Never reads a clock: it is brought the time.
+//! Owns the disks' stores and one coordinator for each volume that is open here. Promises to drive
+//! all of them whenever one is polled. In a cluster it also reaches other nodes' disks and serves
+//! them its own ([`nodes`]). Never reads a clock: its caller passes the time.
 
 mod bus;
 pub mod epochs;
@@ -26,21 +28,21 @@ use types::{BlockCount, DiskId, Epoch, Lba, Monotonic, NodeId, VolumeId};
 /// Tokens of the space's own requests to stores.
 const RECORDS_TOKEN: u64 = 1;
 const SCRUB_TOKEN: u64 = 2;
-/// Coordinators that are told the time more often than this look only at what is due.
+/// Interval below which coordinators that get the time check only work that is due.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 struct Volume {
     coordinator: Coordinator,
     completions: Vec<SpaceCompletion>,
-    /// Gone with the volume's handle: nobody takes the completions any more.
+    /// Dead once the volume's handle is dropped: nothing takes the completions any more.
     handle: Weak<()>,
 }
 
-/// A disk of the space, as its owner sees it.
+/// State of a disk of the space, for its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskStatus {
     pub disk: DiskId,
-    /// Whether the disk's store is open, or the disk is another node's.
+    /// Whether the disk's store is open, or the disk is on another node.
     pub attached: bool,
     pub total_slabs: u64,
     pub free_slabs: u64,
@@ -59,7 +61,8 @@ pub enum LocalEvent {
         corrupt: u64,
         finished: bool,
     },
-    /// Another node named an epoch that the volume's record, which is at `recorded`, never gave it: it was refused.
+    /// Another node named an epoch that the volume's record, at `recorded`, never gave it. The
+    /// request was refused.
     EpochRefused {
         volume: VolumeId,
         disk: DiskId,
@@ -78,27 +81,28 @@ struct Inner<S, C> {
     bus: Bus<S>,
     volumes: BTreeMap<VolumeId, Volume>,
     state: C,
-    /// Requests in flight: token of the state, to volume and the coordinator's token.
+    /// Requests in flight to the cluster state: its token, with volume and coordinator's token.
     asked: BTreeMap<u64, (VolumeId, StateToken)>,
     next_token: u64,
     /// The table of disks, which coordinators read.
     pool: Rc<RefCell<PoolView>>,
-    /// Until when this node may answer for its volumes.
+    /// End of the time for which this node may answer for its volumes.
     lease_until: Monotonic,
     epochs: Epochs,
-    /// Requests that begin sessions, and have gone to their disks.
+    /// Requests passed to their disks that begin sessions.
     begun: Vec<(PeerId, RequestId)>,
     config: Config,
     chunk_blocks: u32,
     now: Monotonic,
     events: VecDeque<LocalEvent>,
-    /// Nothing was asked for since the last pump had nothing to carry any more.
+    /// Whether no request has come since the last pump ran out of work.
     quiet: bool,
-    /// A volume was asked for something that no pump has carried yet.
+    /// Whether a volume has a request that no pump has carried yet.
     unsent: bool,
-    /// Coordinators were changed from outside: they look at everything when they are next told the time.
+    /// Whether coordinators were changed from outside, so that they check everything at the next
+    /// time they get.
     changed: bool,
-    /// When they did so last.
+    /// Time of the last such check.
     looked_at: Monotonic,
     responses: Vec<Response>,
     waiting: Vec<Waiting>,
@@ -106,7 +110,7 @@ struct Inner<S, C> {
     owner_answers: Vec<StoreCompletion>,
 }
 
-/// The disks and volumes of one server. Cloning gives another handle to the same.
+/// The disks and volumes of one server. A clone is another handle to the same space.
 pub struct LocalSpace<S, C> {
     inner: Rc<RefCell<Inner<S, C>>>,
 }
@@ -118,7 +122,8 @@ impl<S, C> Clone for LocalSpace<S, C> {
 }
 
 impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
-    /// All of it, to be changed: the next pump, and the next telling of the time, look at everything.
+    /// Returns the whole for a change: the next pump, and the next call with a time, check
+    /// everything.
     fn change(&self) -> RefMut<'_, Inner<S, C>> {
         let mut inner = self.inner.borrow_mut();
         inner.quiet = false;
@@ -126,7 +131,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner
     }
 
-    /// A space without disks or volumes. All disks will have slabs of `chunk_blocks`.
+    /// Makes a space without disks or volumes. All disks will have slabs of `chunk_blocks`.
     pub fn new(state: C, config: Config, chunk_blocks: u32, reserve_disks: u32, now: Monotonic) -> Self {
         let pool = Rc::new(RefCell::new(PoolView::new(Vec::new(), reserve_disks)));
         let inner = Inner {
@@ -155,11 +160,12 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         Self { inner: Rc::new(RefCell::new(inner)) }
     }
 
-    /// Brings a disk in: at the start, when it is added to the pool, or when it is back. Unless it is retired, all volumes may be
-    /// given slabs of it: those too whose record does not name it yet, since a crash came between.
+    /// Attaches a disk: at the start, when it is added to the pool, or when it is back. Unless it
+    /// is retired, all volumes may have slabs of it, also those whose record does not name it yet
+    /// because of a crash in between.
     ///
     /// # Errors
-    /// [`SpaceError::Invalid`] where its slabs have another size than the pool's.
+    /// [`SpaceError::Invalid`] if its slabs have another size than the pool's.
     pub fn attach_disk(&self, disk: DiskId, store: S, domain: FaultDomain) -> Result<(), SpaceError> {
         let mut inner = self.change();
         if store.slab_blocks() != inner.chunk_blocks {
@@ -182,7 +188,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         Ok(())
     }
 
-    /// Takes a disk out of reach, as if it was pulled; its store comes back to the caller.
+    /// Makes a disk unreachable, as if it was pulled, and returns its store.
     pub fn detach_disk(&self, disk: DiskId) -> Option<S> {
         let mut inner = self.change();
         let replica = inner.bus.detach(disk)?;
@@ -191,7 +197,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         Some(replica.into_store())
     }
 
-    /// Forgets a disk that no volume depends on any more; its store comes back to the caller.
+    /// Forgets a disk that no volume depends on any more, and returns its store.
     pub fn remove_disk(&self, disk: DiskId) -> Option<S> {
         let mut inner = self.change();
         let replica = inner.bus.remove(disk);
@@ -203,19 +209,20 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         replica.map(Replica::into_store)
     }
 
-    /// Keeps so many disks' worth of space for repair from now on.
+    /// Reserves this many disks' worth of space for repair from now on.
     pub fn set_reserve_disks(&self, reserve_disks: u32) {
         let mut inner = self.change();
         inner.pool.borrow_mut().set_reserve_disks(reserve_disks);
         inner.refresh_pool();
     }
 
-    /// Takes notice of what the disks have free now.
+    /// Updates the disks' free slabs.
     pub fn refresh(&self) {
         self.change().refresh_pool();
     }
 
-    /// How full the pool is for thin volumes: slabs that are given or promised on its usable disks, and all that may be, without the reserve.
+    /// Returns the pool's fill for thin volumes: slabs allocated or promised on its usable disks,
+    /// and all that may be, without the reserve.
     pub fn fill(&self) -> (u64, u64) {
         let inner = self.inner.borrow();
         let pool = inner.pool.borrow();
@@ -225,26 +232,28 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         (used + pool.promised_slabs, total.saturating_sub(pool.reserve_slabs))
     }
 
-    /// Chunks of so many copies that thin volumes can still be given.
+    /// Returns the number of chunks, of this many copies, that thin volumes can still get.
     pub fn available_chunks(&self, copies: u8) -> u64 {
         self.inner.borrow().pool.borrow().available_chunks(copies)
     }
 
-    /// Keeps back what fixed volumes have not been given yet; `more` slabs beyond what the open ones say.
+    /// Reserves the slabs that fixed volumes do not have yet, with `more` beyond those of the open
+    /// ones.
     pub fn keep_promises(&self, more: u64) {
         let inner = self.inner.borrow();
         let promised: u64 = inner.volumes.values().map(|volume| volume.coordinator.promised_slabs()).sum();
         inner.pool.borrow_mut().promised_slabs = promised + more;
     }
 
-    /// All volumes may be given slabs of the disk from now on.
+    /// Lets all volumes have slabs of the disk from now on.
     pub fn add_disk(&self, disk: DiskId) {
         let mut inner = self.change();
         inner.volumes.values_mut().for_each(|volume| volume.coordinator.add_disk(disk));
         inner.pump();
     }
 
-    /// The disk's chunks move to others ([`LocalSpace::is_free`] says when none is left); `false` takes that back.
+    /// Moves the disk's chunks to other disks ([`LocalSpace::is_free`] tells when none is left);
+    /// `false` cancels that.
     pub fn set_retired(&self, disk: DiskId, retired: bool) {
         let mut inner = self.change();
         let was_retired =
@@ -259,8 +268,8 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.pump();
     }
 
-    /// The disk is known not to come back with what it had: its chunks are made anew on others without the delay that an absent disk is
-    /// given, until it is attached again.
+    /// Notes that the disk will not come back with its data. Its chunks are rebuilt on others
+    /// without the delay for an absent disk, until it is attached again.
     pub fn give_up_disk(&self, disk: DiskId) {
         let mut inner = self.change();
         let was_given_up =
@@ -270,8 +279,8 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         }
     }
 
-    /// Whether copies of the volumes that are open here, or being opened, do not differ any more since a crash. Before that a scrub would
-    /// take for damage what the crash tore.
+    /// Whether the copies of all volumes that are open here, or being opened, agree again after a
+    /// crash. Before that, a scrub would report as damage the writes that the crash tore.
     pub fn is_reconciled(&self) -> bool {
         self.inner.borrow().volumes.values().all(|volume| volume.coordinator.is_reconciled())
     }
@@ -326,7 +335,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         VolumeHandle { inner: self.inner.clone(), volume, _alive: alive }
     }
 
-    /// Leaves the volume settled; its phase is [`Phase::Closed`] when done.
+    /// Closes a volume and leaves its record settled; its phase is then [`Phase::Closed`].
     pub fn close_volume(&self, volume: VolumeId) {
         let mut inner = self.change();
         let now = inner.now;
@@ -341,7 +350,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         self.inner.borrow_mut().forget(volume);
     }
 
-    /// Forgets all volumes, unless one of them is served; whether they are forgotten.
+    /// Forgets all volumes, unless one of them is served. Returns whether it did.
     pub fn forget_unserved(&self) -> bool {
         let mut inner = self.inner.borrow_mut();
         let is_served =
@@ -354,7 +363,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         true
     }
 
-    /// Looks at, or changes, a volume's coordinator.
+    /// Reads or changes a volume's coordinator.
     pub fn with_volume<R>(&self, volume: VolumeId, look: impl FnOnce(&mut Coordinator) -> R) -> Option<R> {
         let mut inner = self.change();
         let found = inner.volumes.get_mut(&volume).map(|volume| look(&mut volume.coordinator));
@@ -382,7 +391,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
             .collect()
     }
 
-    /// Stops jobs of a kind on a volume where they stand.
+    /// Stops jobs of a kind on a volume at once.
     pub fn suspend_job(&self, volume: VolumeId, kind: JobKind) {
         self.with_volume(volume, |coordinator| coordinator.suspend(kind));
     }
@@ -391,7 +400,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         self.with_volume(volume, |coordinator| coordinator.resume(kind));
     }
 
-    /// Moves chunks until the disks are evenly full; returns the number of moves planned.
+    /// Moves chunks until the disks are evenly full. Returns the number of planned moves.
     pub fn rebalance(&self) -> usize {
         let mut inner = self.change();
         let chunks: Vec<_> =
@@ -403,8 +412,8 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         count
     }
 
-    /// Tells what room the other disks lack for all that the disk holds, and those that are being retired. Chunks of volumes that are not open here
-    /// count by their number only.
+    /// Returns the space that the other disks lack for all data of the disk and of those being
+    /// retired. Chunks of volumes that are not open here count only by their number.
     pub fn shortage_without(&self, disk: DiskId) -> pool::Shortage {
         let inner = self.inner.borrow();
         let volumes = inner.volumes.values();
@@ -415,14 +424,15 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         pool::shortage_without(&pool, &chunks, disk, &emptying)
     }
 
-    /// Checks the next `bytes` of a disk; what is corrupt is read from other copies and repaired. Answered by an event.
+    /// Verifies the next `bytes` of a disk. Corrupt blocks are read from other copies and repaired.
+    /// An event has the result.
     pub fn scrub(&self, disk: DiskId, bytes: u64) {
         if let Some(replica) = self.change().bus.replica_mut(disk) {
             replica.submit_owner(SCRUB_TOKEN, StoreRequest::Scrub { bytes });
         }
     }
 
-    /// Has all volumes look, beside their work, for what the disk lost without a word.
+    /// Makes all volumes verify the disk, in the background, for silently lost writes.
     pub fn verify(&self, disk: DiskId) {
         let mut inner = self.change();
         let now = inner.now;
@@ -430,7 +440,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.pump();
     }
 
-    /// Compares the copies of a region; answered by an event.
+    /// Compares the copies of a region. An event has the result.
     pub fn compare(&self, volume: VolumeId, lba: Lba) {
         let now = self.inner.borrow().now;
         self.with_volume(volume, |coordinator| coordinator.compare(now, lba));
@@ -449,12 +459,13 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         }
     }
 
-    /// Runs what is ready; [`VirtualDisk::poll`] of any volume does the same. `true`: something moved, or answers wait to be
-    /// polled, so that the caller has to look again before it sleeps.
+    /// Runs ready work, as [`VirtualDisk::poll`] of any volume does. `true`: there was some, or
+    /// answers wait to be polled, so the caller must call again before it sleeps.
     pub fn poll(&self) -> bool {
         let mut inner = self.inner.borrow_mut();
-        // A volume that is closed after its handle is gone still answers what it was asked: waiting for somebody to take that would never end.
-        // Nor does one that stopped: who has it may have been told so, and take nothing more.
+        // A volume that is closed after its handle is dropped still answers its requests: waiting
+        // for a poll of these would never end. Nor would it for a stopped volume, whose holder may
+        // know that and poll no more.
         let is_over =
             |volume: &Volume| matches!(volume.coordinator.phase(), Phase::Stopped(_) | Phase::Closed);
         let is_awaited = |volume: &Volume| {
@@ -463,7 +474,8 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.pump() || inner.bus.has_peer_answers() || inner.volumes.values().any(is_awaited)
     }
 
-    /// A volume was asked for something since the last poll: it is not on its way to the disks before the next one.
+    /// Whether a volume got requests since the last poll. Only the next poll sends them to the
+    /// disks.
     pub fn has_unsent(&self) -> bool {
         self.inner.borrow().unsent
     }
@@ -480,7 +492,8 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.events.pop_front()
     }
 
-    /// Brings the time; to be called at [`LocalSpace::next_timeout`] at the latest, and before requests of a new time.
+    /// Advances the time. Call at [`LocalSpace::next_timeout`] at the latest, and before requests
+    /// of a new time.
     pub fn handle_timeout(&self, now: Monotonic) {
         let mut inner = self.inner.borrow_mut();
         inner.now = inner.now.max(now);
@@ -510,20 +523,22 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
     fn forget(&mut self, id: VolumeId) {
         let Some(mut volume) = self.volumes.remove(&id) else { return };
         while let Some(event) = volume.coordinator.poll_event() {
-            // The caller knows that it stopped, and may have opened it again by the time this is polled.
+            // The caller knows that the coordinator stopped, and may have reopened the volume
+            // before it polls this event.
             if !matches!(event, Event::Stopped { .. }) {
                 self.events.push_back(LocalEvent::Volume(id, event));
             }
         }
     }
 
-    /// Takes notice of the slabs that the disks of this node have.
+    /// Updates the slabs of this node's disks.
     fn refresh_pool(&mut self) {
         let slabs = self.bus.replicas().map(|(disk, replica)| (disk, replica.store().slabs()));
         self.pool.borrow_mut().set_slabs(slabs);
     }
 
-    /// Carries everything between coordinators, replicas and the state until nothing moves. `true`: something did.
+    /// Carries messages between coordinators, replicas and the state until none is left. `true`:
+    /// there was one.
     fn pump(&mut self) -> bool {
         let mut moved_any = false;
         self.unsent = false;
@@ -582,7 +597,7 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
         }
     }
 
-    /// Reads a volume's record, by which requests of other nodes are judged.
+    /// Reads a volume's record, for the decision on requests of other nodes.
     fn read_for_epochs(&mut self, volume: VolumeId) {
         self.next_token += 1;
         self.epochs.begin_reading(self.next_token, volume);
@@ -619,7 +634,7 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
         moved
     }
 
-    /// Takes a disk's answer to what the space itself asked of it.
+    /// Handles a disk's answer to a request of the space itself.
     fn owner_answered(&mut self, disk: DiskId, StoreCompletion { token, result }: StoreCompletion) {
         match (token, result) {
             (SCRUB_TOKEN, Ok(StoreReply::Scrubbed(progress))) => {
@@ -644,7 +659,7 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
 pub struct VolumeHandle<S, C> {
     inner: Rc<RefCell<Inner<S, C>>>,
     volume: VolumeId,
-    /// Tells the space that somebody takes the volume's completions.
+    /// Alive while the volume's completions are polled.
     _alive: Rc<()>,
 }
 

@@ -1,8 +1,9 @@
-//! The other nodes of a cluster, as a space uses them: their disks, their coordinators, and whether
+//! The other nodes of a cluster, from a space's view: their disks, their coordinators, and whether
 //! they are alive.
 //!
-//! Verdicts about nodes and the node's lease come from outside, by heartbeats. Here they only make work
-//! faster, or hold answers back: epochs and the disks' promises keep two coordinators apart (I2, I3).
+//! Heartbeats decide outside which nodes are alive and how long the node's lease lasts. Here both
+//! only make work faster, or hold answers back: epochs and the disks' promises keep two
+//! coordinators apart (I2, I3).
 
 use super::epochs::Asked;
 use super::{Inner, LocalSpace, VolumeHandle};
@@ -15,14 +16,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use types::{DiskId, Lba, Monotonic, NodeId, VolumeId};
 
-/// Corrupt blocks of volumes that other nodes have open, kept for these for each disk: a scrub finds those again that go beyond it.
+/// Corrupt blocks kept for each disk, of volumes that other nodes have open. A later scrub finds
+/// blocks beyond this limit again.
 const FOUND_MAX: usize = 4096;
 
-/// How long a disk took on average for what it was asked within the last window of its server, network not counted.
+/// Mean latencies of a disk within the last window of its server, without the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskPace {
     pub is_rotational: bool,
-    /// Of reads, writes and flushes; `None`: too few to say.
+    /// Means of reads, writes and flushes; `None`: too few to tell.
     pub means: [Option<Duration>; 3],
 }
 
@@ -35,11 +37,11 @@ pub struct DiskReport {
     pub free_slabs: u64,
     /// Blocks of one slab.
     pub slab_blocks: u32,
-    /// `None`: its server does not say.
+    /// `None`: the disk's server does not report one.
     pub pace: Option<DiskPace>,
-    /// Corrupt blocks that were found since the cursor of the report before.
+    /// Corrupt blocks found since the cursor of the preceding report.
     pub corrupt: Vec<(VolumeId, Lba)>,
-    /// To ask for the next report with.
+    /// Cursor for the next report.
     pub cursor: u64,
 }
 
@@ -47,7 +49,7 @@ pub struct DiskReport {
 #[derive(Default)]
 pub(super) struct Found {
     blocks: VecDeque<(VolumeId, Lba)>,
-    /// Blocks that were found before the first of `blocks`.
+    /// Number of blocks found before the first of `blocks`.
     before: u64,
 }
 
@@ -65,14 +67,14 @@ impl Found {
     }
 
     fn since(&self, cursor: u64) -> Vec<(VolumeId, Lba)> {
-        // One that another process gave begins anew.
+        // A cursor of another process begins anew.
         let from = if cursor > self.cursor() { 0 } else { cursor.saturating_sub(self.before) };
         self.blocks.iter().skip(usize::try_from(from).unwrap_or(usize::MAX)).copied().collect()
     }
 }
 
 impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
-    /// Returns counts of the volumes' late reads, by the disk that was asked first.
+    /// Returns counts of the volumes' late reads, by the disk of the first request.
     pub fn late_reads(&self) -> BTreeMap<DiskId, LateReads> {
         let mut all: BTreeMap<DiskId, LateReads> = BTreeMap::new();
         for volume in self.inner.borrow().volumes.values() {
@@ -83,7 +85,8 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         all
     }
 
-    /// The server has become a node of a cluster: the records of its volumes are to name it, and `domain` is that of its disks.
+    /// Notes that the server has become a node of a cluster: its volumes' records must name it, and
+    /// its disks get the fault domain `domain`.
     pub fn set_node(&self, node: NodeId, domain: impl Fn(&mut FaultDomain)) {
         let mut inner = self.change();
         inner.config.node = Some(node);
@@ -93,7 +96,8 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.pump();
     }
 
-    /// Answers are given from now on only while the node's lease is valid ([`LocalSpace::set_node_lease`]), of which there is one.
+    /// Gives answers from now on only while the node's lease is valid
+    /// ([`LocalSpace::set_node_lease`]). All volumes share one lease.
     pub fn set_leased(&self, lease: Duration) {
         let mut inner = self.change();
         debug_assert!(inner.now < inner.lease_until, "clients would wait for a lease");
@@ -101,7 +105,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.volumes.values_mut().for_each(|volume| volume.coordinator.set_leased(lease));
     }
 
-    /// Whether the record of every volume that is served here names the node.
+    /// Whether the record of every volume served here names the node.
     pub fn are_named(&self, node: NodeId) -> bool {
         let inner = self.inner.borrow();
         inner.volumes.values().all(|volume| {
@@ -110,13 +114,13 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         })
     }
 
-    /// Requests to disks of other nodes go to this transport from now on.
+    /// Sends requests to disks of other nodes over this transport from now on.
     pub fn set_remote(&self, remote: Box<dyn Transport>) {
         self.change().bus.remote = Some(remote);
     }
 
-    /// Takes notice of a disk of another node, with `slabs` in all and free ones, as far as is known. All volumes may be given slabs of it,
-    /// unless it is retired.
+    /// Adds a disk of another node, with its slabs in all and free ones as far as known. All
+    /// volumes may have slabs of it, unless it is retired.
     pub fn attach_remote_disk(&self, disk: DiskId, slabs: (u64, u64), domain: FaultDomain) {
         let mut inner = self.change();
         debug_assert!(inner.bus.replica(disk).is_none(), "{disk} is of this node");
@@ -137,8 +141,8 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         }
     }
 
-    /// Takes notice of the slabs that a disk of another node has, in all and free. A report that says the same as the one before tells
-    /// nothing of the slabs that were given from here since.
+    /// Updates the slabs of another node's disk, in all and free. A report equal to the one before
+    /// says nothing about slabs allocated from here since.
     pub fn update_remote_disk(&self, disk: DiskId, slabs: (u64, u64)) {
         let mut inner = self.inner.borrow_mut();
         let is_news =
@@ -153,7 +157,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.refresh_pool();
     }
 
-    /// The disk is not another node's any more: it comes back here.
+    /// Removes a disk that is no longer another node's: it comes back to this one.
     pub fn detach_remote_disk(&self, disk: DiskId) {
         let mut inner = self.change();
         if !inner.pool.borrow().disk(disk).is_some_and(Disk::is_remote) {
@@ -171,8 +175,9 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.refresh_pool();
     }
 
-    /// Compares what is known of the disks of other nodes with what `is_down` says now, and heeds each difference. A disk's verdict changes with its
-    /// node, and also when the disk is recorded with another node, of which no verdict changes.
+    /// Compares the known verdicts about other nodes' disks with `is_down`, and handles each
+    /// difference. A disk's verdict changes with its node's, and also when the record moves the
+    /// disk to another node, whose own verdict stays.
     pub fn heed_nodes(&self, is_down: impl Fn(DiskId) -> bool) {
         let (down, up): (Vec<DiskId>, Vec<DiskId>) = {
             let inner = self.inner.borrow();
@@ -188,8 +193,8 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         }
     }
 
-    /// The node of these disks is dead: they leave the in-sync sets of all volumes at once, each by one change of its record, and nobody
-    /// waits for them. Those that have the last copy of something are waited for.
+    /// Handles the death of these disks' node: one change of each volume's record expels them at
+    /// once, and nothing waits for them. Disks with the last copy of a chunk are still waited for.
     pub fn node_down(&self, disks: &[DiskId]) {
         let mut inner = self.change();
         let turned = inner.set_down(disks, true);
@@ -198,7 +203,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.pump();
     }
 
-    /// The node of these disks is back: they are spoken to at once.
+    /// Handles the return of these disks' node: opens sessions with them at once.
     pub fn node_up(&self, disks: &[DiskId]) {
         let mut inner = self.change();
         let turned = inner.set_down(disks, false);
@@ -207,7 +212,8 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.pump();
     }
 
-    /// A majority of the nodes lets this one answer for its volumes until then. Only if [`crate::coordinator::Config::lease`] is set.
+    /// Extends the lease by which a majority of the nodes lets this one answer for its volumes.
+    /// Only if [`crate::coordinator::Config::lease`] is set.
     pub fn set_node_lease(&self, valid_until: Monotonic) {
         let mut inner = self.inner.borrow_mut();
         if valid_until <= inner.lease_until {
@@ -217,12 +223,12 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         let lapsed = inner.lease_until <= now;
         inner.lease_until = valid_until;
         inner.volumes.values_mut().for_each(|volume| volume.coordinator.set_lease(valid_until));
-        // Answers that were held back are taken by the next pump.
+        // The next pump takes answers that the lease held back.
         inner.quiet &= !lapsed;
     }
 
-    /// Begins to take a volume over from the node that its record names. If another one has it by now, or the node is back, the opening ends
-    /// with [`crate::api::SpaceError::Fenced`].
+    /// Begins to take a volume over from the node that its record names. If another node has it by
+    /// now, or that node is back, the opening ends with [`crate::api::SpaceError::Fenced`].
     pub fn take_over(
         &self,
         volume: VolumeId,
@@ -250,7 +256,8 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.pump();
     }
 
-    /// Takes notice of a volume's record as the cluster state has it: a coordinator whose volume another one has claimed stops at once.
+    /// Passes on a volume's record from the cluster state. A coordinator whose volume another one
+    /// has claimed stops at once.
     pub fn note_record(&self, record: &VolumeRecord) {
         let mut inner = self.change();
         let now = inner.now;
@@ -263,7 +270,8 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.pump();
     }
 
-    /// Takes a request of the coordinator of node `from` to a disk of this one; answered by [`LocalSpace::poll_remote`].
+    /// Takes a request of node `from`'s coordinator to a disk of this one.
+    /// [`LocalSpace::poll_remote`] returns the answer.
     pub fn handle_remote(&self, peer: PeerId, from: NodeId, disk: DiskId, request: Request) {
         let mut inner = self.inner.borrow_mut();
         inner.quiet = false;
@@ -277,14 +285,15 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         }
     }
 
-    /// Moves the answers to other nodes' coordinators into `out`, after it ran what is ready.
+    /// Runs ready work, then moves the answers to other nodes' coordinators into `out`.
     pub fn poll_remote(&self, out: &mut Vec<(PeerId, DiskId, Response)>) {
         let mut inner = self.inner.borrow_mut();
         inner.pump();
         out.extend(inner.bus.take_peer_answers().map(|(peer, response)| (peer, response.from, response)));
     }
 
-    /// Forgets the records by which requests of other nodes are judged, as a server that starts has not read them yet.
+    /// Forgets the records that decide on requests of other nodes, like a server that has just
+    /// started and read none.
     #[cfg(test)]
     pub(crate) fn forget_records(&self) {
         let mut inner = self.inner.borrow_mut();
@@ -292,12 +301,13 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.epochs = super::epochs::Epochs::default();
     }
 
-    /// Takes the requests that begin sessions and were admitted to their disks since this was asked last: by epochs that the records gave.
+    /// Takes requests admitted to their disks since the last call that begin sessions: their epochs
+    /// are ones that the records gave.
     pub fn take_begun(&self) -> Vec<(PeerId, RequestId)> {
         std::mem::take(&mut self.inner.borrow_mut().begun)
     }
 
-    /// The connection is lost: its sessions end, and what it asked for is answered to nobody.
+    /// Ends the sessions of a lost connection, and drops the answers to its requests.
     pub fn end_peer(&self, peer: PeerId) {
         let mut inner = self.inner.borrow_mut();
         inner.begun.retain(|(begun, _)| *begun != peer);
@@ -305,7 +315,8 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.bus.end_peer(peer);
     }
 
-    /// Reports on a disk of this node, with what scrubs found since `cursor` (0: ever) in volumes that are not open here. Its pace is not known here.
+    /// Reports on a disk of this node, with the damage that scrubs found since `cursor` (0: ever)
+    /// in volumes that are not open here. Leaves its pace to the caller.
     pub fn report(&self, disk: DiskId, cursor: u64) -> Option<DiskReport> {
         let inner = self.inner.borrow();
         let (total_slabs, free_slabs) = inner.bus.replica(disk)?.store().slabs();
@@ -328,7 +339,7 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         }
     }
 
-    /// Repairs blocks that a scrub on another node found corrupt on a disk of that node.
+    /// Repairs blocks that another node's scrub found corrupt on a disk of that node.
     pub fn note_corrupt(&self, disk: DiskId, blocks: &[(VolumeId, Lba)]) {
         let mut inner = self.change();
         let now = inner.now;
@@ -340,14 +351,14 @@ impl<S: BlockStore, C: ClusterState> LocalSpace<S, C> {
         inner.pump();
     }
 
-    /// Whether the disk is another node's.
+    /// Whether the disk is on another node.
     pub fn is_remote(&self, disk: DiskId) -> bool {
         self.inner.borrow().pool.borrow().disk(disk).is_some_and(Disk::is_remote)
     }
 }
 
 impl<S: BlockStore, C: ClusterState> Inner<S, C> {
-    /// Notes whether the node of these disks is down; returns those of them of which that is new.
+    /// Notes whether the node of these disks is down. Returns those for which this is new.
     fn set_down(&mut self, disks: &[DiskId], is_down: bool) -> Vec<DiskId> {
         let mut pool = self.pool.borrow_mut();
         let turned = disks.iter().copied().filter(|disk| pool.set_down(*disk, is_down)).collect();
@@ -356,7 +367,7 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
         turned
     }
 
-    /// Hands a request of another node to its disk.
+    /// Passes a request of another node to its disk.
     pub(super) fn admit(&mut self, asked: Asked) {
         if matches!(asked.request.operation, ReplicaOperation::Open { .. }) {
             self.begun.push((asked.peer, asked.request.id));
@@ -364,7 +375,8 @@ impl<S: BlockStore, C: ClusterState> Inner<S, C> {
         self.bus.handle_peer(asked.peer, asked.disk, asked.request);
     }
 
-    /// A scrub found this block of a disk corrupt: its volume's coordinator repairs it, here or on the node that has it open.
+    /// Handles a block of a disk that a scrub found corrupt: its volume's coordinator repairs it,
+    /// here or on the node that has the volume open.
     pub(super) fn found_corrupt(&mut self, disk: DiskId, volume: VolumeId, lba: Lba) {
         match self.volumes.get_mut(&volume) {
             Some(open) => open.coordinator.repair(self.now, disk, lba),

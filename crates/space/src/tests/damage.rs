@@ -453,7 +453,7 @@ fn a_write_does_not_wait_for_a_disk_without_room_that_is_only_being_brought_up_t
     assert!((0..24).all(|lba| bench.copies_agree(lba)));
 }
 
-/// Nothing can be undone of what was there before.
+/// An overwrite has no earlier contents to go back to.
 #[test]
 fn a_disk_whose_file_cannot_grow_stays_and_an_overwrite_waits_for_room_on_its_machine() {
     let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
@@ -472,7 +472,7 @@ fn a_disk_whose_file_cannot_grow_stays_and_an_overwrite_waits_for_room_on_its_ma
     assert!(bench.copies_agree(16));
 }
 
-/// It refuses sessions too, each of which begins with a promise.
+/// The disk refuses sessions too, since each begins with a promise.
 #[test]
 fn a_disk_whose_journal_is_full_for_lack_of_room_on_its_machine_stays_and_is_asked_again() {
     let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
@@ -491,7 +491,7 @@ fn a_disk_whose_journal_is_full_for_lack_of_room_on_its_machine_stays_and_is_ask
     assert!(bench.copies_agree(3));
 }
 
-/// The calls to the disk that failed end when the remaining ones have promised the epoch that is without it.
+/// Calls to the failed disk end when the remaining ones have promised the epoch without it.
 #[test]
 fn a_promise_that_found_no_room_is_asked_for_again() {
     let mut bench = Bench::new(3, 8, Resiliency::ThreeWay);

@@ -66,7 +66,7 @@ fn a_disk_that_returns_is_given_what_it_missed_and_no_more() {
     assert_eq!(bench.record().in_sync, [disk(1), disk(2)]);
     assert_eq!(bench.space.counters(VOLUME).unwrap().resynced_regions, 1);
     assert!((0..2048).step_by(256).all(|lba| bench.copies_agree(lba)));
-    // The chunk that was first written meanwhile has its second copy too.
+    // The chunk first written meanwhile has its second copy too.
     assert_eq!(bench.holders(1), [0, 1]);
     assert_eq!(bench.record().min_holders, 2);
     assert_eq!(bench.read(256, 1), [2]);
@@ -204,7 +204,7 @@ pub(super) fn a_volume_opens_without_a_disk_as_long_as_every_chunk_surely_has_an
         assert_eq!(bench.read(chunk * u64::from(CHUNK), 1), [chunk as u8 + 1]);
     }
     assert_eq!(bench.record().min_holders, 1);
-    // And another: some chunk may have had its last copy there, so that it is waited for.
+    // And another: some chunk may have had its last copy there, so the opening waits.
     missing.pop();
     let (space, handle) = Bench::assemble(&bench.state, &missing, bench.now, 51);
     (bench.space, bench.handle) = (space, handle);
@@ -538,7 +538,7 @@ pub(super) fn a_second_crash_finds_again_what_the_first_left_to_compare() {
     bench.answers();
     let mut keep = [false, true].into_iter();
     bench.stores.iter().for_each(|store| store.crash(|| keep.next().unwrap()));
-    // The first start had too little time: the record changes, and nothing was compared yet.
+    // The first start had too little time: the record changes, and nothing is compared yet.
     bench.restart_with(&[FakeFault::ReadsHang; 2], Duration::from_millis(300));
     let size_bytes = bench.record().size_bytes * 2;
     bench.space.with_volume(VOLUME, |coordinator| coordinator.resize(size_bytes));

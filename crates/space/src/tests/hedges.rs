@@ -1,4 +1,4 @@
-//! Reads that are late and asked of another copy as well.
+//! Late reads that are sent to another copy as well.
 
 use super::nodes::Cluster;
 use super::*;
@@ -10,7 +10,7 @@ fn read_of(lba: u64) -> SpaceRequest {
     SpaceRequest::Read { lba: Lba(lba), blocks: 1, copy: None }
 }
 
-/// The first byte of a block, and how long the read of it took.
+/// Returns the first byte of a block, and the latency of its read.
 fn timed_read(cluster: &mut Cluster, lba: u64) -> (u8, Duration) {
     let (began, token) = (cluster.now, cluster.start(0, read_of(lba)));
     loop {
@@ -25,7 +25,8 @@ fn timed_read(cluster: &mut Cluster, lba: u64) -> (u8, Duration) {
     }
 }
 
-/// A volume of two copies on three nodes, served by the first; with the first blocks of chunks of which that has no copy.
+/// Makes a volume of two copies on three nodes, served by the first. Returns first blocks of chunks
+/// without a copy on that node.
 fn far_copies() -> (Cluster, Vec<u64>) {
     let mut cluster = Cluster::new(3, 1, Resiliency::TwoWay);
     cluster.open(0);
@@ -72,7 +73,7 @@ fn one_slow_peer_does_not_make_reads_slow() {
     let counts = late_reads(&cluster);
     assert!(counts.hedged >= 3 && counts.won == counts.hedged, "{counts:?}");
     assert!(counts.late <= 10, "it is left alone: {counts:?}");
-    // When it is quick again it is found so, and read from.
+    // Once the disk is quick again, reads find that and use it.
     cluster.delays.clear();
     cluster.pass(Duration::from_secs(33));
     p99(&mut cluster, &lbas, 100);
@@ -118,7 +119,7 @@ fn a_copy_that_leaves_before_it_answers_is_not_taken() {
     let (began, token) = (cluster.now, cluster.start(0, read_of(lba)));
     cluster.pass(50 * MILLISECOND);
     assert_eq!(late_reads(&cluster).hedged, 1);
-    // The one that was asked first is slower, and stays.
+    // The disk of the first request is slower, and stays so.
     let asked_first = cluster.nodes[0].space.late_reads().into_iter().find(|(_, counts)| counts.hedged == 1);
     let other = if asked_first.unwrap().0 == first { second } else { first };
     cluster.nodes[0].space.node_down(&[other]);
@@ -149,7 +150,7 @@ fn what_a_read_waits_for_on_this_side_is_not_its_disks_time() {
     }
     assert!(waited >= 10, "{waited}");
     assert_eq!(late_reads(&cluster), LateReads::default());
-    // One that waits for longer is asked of another copy, and the disk is not left alone for that.
+    // A read that waits for longer goes to another copy too, and the disk does not rest for that.
     let mut hedged = 0;
     for lba in lbas.iter().cycle().take(1000) {
         let (_, taken) = timed_read(&mut cluster, *lba);
@@ -167,7 +168,8 @@ fn what_a_read_waits_for_on_this_side_is_not_its_disks_time() {
     assert!(ends.borrow().reads_of(held) >= before + 10, "it is read from as before");
 }
 
-/// Reads until one is late at this disk and answered by another copy, whose answer is good; its first block.
+/// Reads until one is late at this disk and gets a good answer from another copy. Returns its first
+/// block.
 fn read_late_at(cluster: &mut Cluster, disk: DiskId, lbas: &[u64]) -> u64 {
     for lba in lbas {
         let (found, _) = timed_read(cluster, *lba);

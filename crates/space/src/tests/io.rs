@@ -127,8 +127,8 @@ fn answers_that_nobody_takes_any_more_keep_no_loop_awake() {
 fn a_chunk_whose_discard_was_given_up_serves_again() {
     let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
     bench.overwrite(0, 1);
-    // A write is with a disk that hangs and cannot be expelled: the discard of the chunk waits for it, and
-    // ends before it.
+    // A write is in flight to a disk that hangs and cannot be expelled: the discard of the chunk
+    // waits for it, and ends before it.
     bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::Lost)));
     bench.stores[1].set_fault(FakeFault::Hang);
     bench.start(SpaceRequest::Write { lba: Lba(1), class: WriteClass::Overwrite, data: filled(1, 2) });

@@ -38,7 +38,7 @@ fn a_disk_that_is_given_up_is_not_waited_for_and_one_that_is_back_after_all_is_r
     bench.space.attach_disk(disk(1), store, FaultDomain::default()).unwrap();
     bench.pass(Duration::from_secs(30));
     assert_eq!(bench.record().in_sync, [disk(1), disk(2), disk(3)]);
-    // From now on it is waited for again.
+    // From now on the disk may return again.
     bench.space.detach_disk(disk(1)).unwrap();
     bench.overwrite(0, 10);
     bench.pass(Duration::from_secs(60));
@@ -272,7 +272,7 @@ pub(super) fn no_chunk_begins_with_fewer_copies_since_a_disk_is_being_retired() 
         assert_eq!(written, Err(SpaceError::NoSpace), "disk 1 alone has room");
     }
     assert_eq!(bench.record().min_holders, 2);
-    // The retirement is taken back.
+    // An administrator cancels the retirement.
     bench.space.set_retired(disk(2), false);
     bench.pass(Duration::from_secs(1));
     bench.overwrite(4 * u64::from(CHUNK), 2);
@@ -359,7 +359,7 @@ pub(super) fn a_write_waits_for_slabs_of_disks_that_are_being_brought_up_to_date
     while bench.record().stale.len() < 2 {
         bench.pass(Duration::from_millis(10));
     }
-    // They are as good as in sync, and the record cannot say so yet.
+    // These copies are complete, and the record cannot say so yet.
     bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::Lost)));
     bench.pass(Duration::from_secs(3));
     let token = bench.start(write());
@@ -425,7 +425,8 @@ fn copies_by_record(bench: &Bench, chunk: u32) -> usize {
     bench.holders(chunk).iter().filter(|at| counts(at)).count()
 }
 
-/// A chunk of which a copy is being made on a disk that hangs, in the place of one on a retired disk; and the disk and its store.
+/// Makes a chunk whose copy is being made on a disk that hangs, in place of one on a retired disk.
+/// Returns that disk and its store.
 fn with_a_copy_in_the_making() -> (Bench, DiskId, FakeStore) {
     let mut bench = Bench::new(3, 8, Resiliency::TwoWay);
     bench.write(0, WriteClass::Fresh, 700, 1).unwrap();
@@ -439,7 +440,8 @@ fn with_a_copy_in_the_making() -> (Bench, DiskId, FakeStore) {
     (bench, disk(at as u8 + 1), target)
 }
 
-/// Nothing may bring the chunk below two copies; in the end the retired disk is empty all the same.
+/// Asserts that the chunk never has fewer than two copies, and that the retired disk is empty in
+/// the end.
 fn two_copies_always_count(bench: &mut Bench, target: DiskId, store: &FakeStore) {
     let mut left = false;
     for _ in 0..300 {
@@ -496,7 +498,8 @@ fn no_copy_is_given_up_for_one_that_was_completed_on_a_disk_that_is_out_while_th
     let kept = bench.holders(0)[1];
     bench.state.set_fault_hook(Some(Box::new(|_| records::Fault::Lost)));
     bench.pass(Duration::from_secs(5));
-    // The record puts the disk out; a remaining one cannot promise that yet, and another change waits for its answer.
+    // The record expels the disk; a remaining one cannot promise that yet, and another change waits
+    // for its answer.
     bench.stores[kept].set_fault(FakeFault::Hang);
     bench.state.set_fault_hook(None);
     for _ in 0..200 {
@@ -530,7 +533,7 @@ fn a_disk_that_left_while_it_was_asked_for_slabs_has_its_room_when_it_is_back() 
         bench.record().in_sync.len() == 2
     });
     assert!(joined);
-    // The record puts it out before the other disk has promised so.
+    // The record expels the disk before the other disk has promised so.
     bench.stores.iter().for_each(|store| store.set_fault(FakeFault::Hang));
     bench.pass(Duration::from_secs(15));
     let record = bench.record();
@@ -572,7 +575,7 @@ fn a_copy_too_many_is_given_up_and_a_retired_disk_gives_its_own_up_first() {
             bench.overwrite(other, 1);
             bench.overwrite(0, 1);
         }
-        // Disk 2's copy is made elsewhere; then disk 1 leaves too, and both come back at once.
+        // Disk 2's copy is rebuilt elsewhere; then disk 1 leaves too, and both come back at once.
         let second = bench.space.detach_disk(disk(2)).unwrap();
         bench.overwrite(0, 2);
         bench.pass(Duration::from_secs(31 * 60));
@@ -596,8 +599,8 @@ fn a_copy_too_many_is_given_up_and_a_retired_disk_gives_its_own_up_first() {
     }
 }
 
-/// A chunk with copies on three disks of which two are wanted: the third disk is retired, and about to
-/// give its copy up. `write` writes the number, on disks 1 and 2 at first.
+/// Makes a chunk with copies on three disks, of which two are wanted: the third disk is retired,
+/// and about to give its copy up. `write` writes the number, on disks 1 and 2 at first.
 fn with_a_copy_too_many(write: fn(&mut Bench, u8)) -> Bench {
     let mut bench = Bench::new(3, 8, Resiliency::TwoWay);
     write(&mut bench, 1);
@@ -632,7 +635,7 @@ pub(super) fn a_copy_too_many_is_given_up_only_when_those_that_remain_are_whole(
         }
         bench.overwrite(0, byte);
     });
-    // Only the copy that is to be given up still has this.
+    // Only the copy that is to be given up still has this block.
     bench.stores[0].corrupt(VOLUME, Lba(302));
     bench.stores[1].corrupt(VOLUME, Lba(302));
     bench.pass(Duration::from_secs(60));

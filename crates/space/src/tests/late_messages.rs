@@ -110,8 +110,8 @@ fn with_disks(count: u8, resiliency: Resiliency) -> (Wire, Vec<FakeStore>) {
 #[test]
 fn a_write_that_nobody_waits_for_any_more_does_not_come_after_newer_ones() {
     let (mut wire, stores) = two_disks();
-    // Disk 2 is expelled since a write does not arrive, and gets it again while disk 1 has yet to promise
-    // so.
+    // Disk 2 is expelled because a write does not arrive, and gets it again while disk 1 has yet to
+    // promise the new epoch.
     wire.write(2, 0, 2);
     let writes_to_2 = |to: DiskId, operation: &ReplicaOperation| {
         to == disk(2) && matches!(operation, ReplicaOperation::Write { .. })
@@ -246,7 +246,8 @@ fn a_second_crash_while_copies_are_made_equal_leaves_the_one_believed_that_was_b
     }
 }
 
-/// A network that loses large packets: sessions with disk 2 begin, and each connection is given up a second after a write that does not come through.
+/// A network that loses large packets: sessions with disk 2 begin, and each connection closes a
+/// second after a write that does not get through.
 #[test]
 fn a_disk_that_opens_sessions_and_takes_no_write_is_not_waited_for_any_longer_than_a_silent_one() {
     let (mut wire, _) = two_disks();
@@ -275,7 +276,8 @@ fn a_disk_that_opens_sessions_and_takes_no_write_is_not_waited_for_any_longer_th
 pub(super) fn a_chunk_is_given_back_only_when_no_disk_is_asked_about_it_any_more() {
     let (mut wire, stores) = two_disks();
     wire.restart(2);
-    // After a crash disks are asked what may differ; one has not got to it yet when the chunk is not needed any more.
+    // After a crash the coordinator asks disks for region epochs. One has not answered yet when the
+    // chunk is not needed any more.
     let slow = |to: DiskId, operation: &ReplicaOperation| {
         to == disk(2) && matches!(operation, ReplicaOperation::Regions { .. })
     };

@@ -90,7 +90,7 @@ impl Bench {
         self.restart_with(&[FakeFault::None; 8], time);
     }
 
-    /// The same, and stores misbehave from the start.
+    /// As [`Self::restart_for`], with faulty stores from the start.
     pub fn restart_with(&mut self, faults: &[FakeFault], time: Duration) {
         for (store, fault) in self.stores.iter().zip(faults) {
             store.crash(|| false);
@@ -103,7 +103,7 @@ impl Bench {
         self.pass(time);
     }
 
-    /// Lets time pass in small steps.
+    /// Advances the time in small steps.
     pub fn pass(&mut self, duration: Duration) {
         let end = self.now.after(duration);
         while self.now < end {
@@ -128,7 +128,7 @@ impl Bench {
         out
     }
 
-    /// The answer to the only request in flight, with time passing if need be.
+    /// Returns the answer to the only request in flight, advancing the time if needed.
     pub fn call(&mut self, request: SpaceRequest) -> Result<SpaceReply, SpaceError> {
         let token = self.start(request);
         for _ in 0..400 {
@@ -156,7 +156,7 @@ impl Bench {
         self.write(lba, WriteClass::Overwrite, 1, byte).unwrap();
     }
 
-    /// The first byte of each block.
+    /// Returns the first byte of each block.
     pub fn read(&mut self, lba: u64, blocks: u32) -> Vec<u8> {
         match self.call(SpaceRequest::Read { lba: Lba(lba), blocks, copy: None }) {
             Ok(SpaceReply::Data(data)) => {
@@ -168,7 +168,7 @@ impl Bench {
         }
     }
 
-    /// The record in the cluster state.
+    /// Returns the record in the cluster state.
     pub fn record(&self) -> VolumeRecord {
         self.state.read::<VolumeRecord>(&VOLUME.to_string()).unwrap().unwrap().value
     }
@@ -191,7 +191,7 @@ impl Bench {
         copies.windows(2).all(|pair| pair[0] == pair[1])
     }
 
-    /// Disks that hold the chunk.
+    /// Returns disks that hold the chunk.
     pub fn holders(&self, chunk: u32) -> Vec<usize> {
         let holds = |at: &usize| self.stores[*at].has_chunk(VOLUME, types::ChunkIndex(chunk));
         (0..self.stores.len()).filter(holds).collect()

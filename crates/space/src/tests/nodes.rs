@@ -20,10 +20,10 @@ pub(super) struct Ends {
     answers: Vec<Response>,
     reads: usize,
     reads_by_disk: BTreeMap<DiskId, usize>,
-    /// Writes do not leave; `Some(true)`: the transport reports that to the space.
+    /// Whether writes stay queued; `Some(true)`: the transport reports that to the space.
     pub queues_writes: Option<bool>,
     queued: Vec<(DiskId, Request)>,
-    /// Reads of this disk wait for their turn, and the transport reports that to the space.
+    /// Disk whose reads stay queued, as the transport reports to the space.
     pub held: Option<DiskId>,
     held_reads: Vec<(DiskId, Request)>,
     told: Vec<Waiting>,
@@ -39,7 +39,7 @@ impl Ends {
         self.reads_by_disk.get(&disk).copied().unwrap_or(0)
     }
 
-    /// Whether reads wait; they leave now.
+    /// Releases queued reads. Returns whether there were any.
     pub fn let_go(&mut self) -> bool {
         let leaving = std::mem::take(&mut self.held_reads);
         leaving.iter().for_each(|(disk, request)| self.tell(*disk, request, true));
@@ -105,14 +105,14 @@ pub(super) struct Cluster {
     pub now: Monotonic,
     /// The step by which time advances.
     pub step: Duration,
-    /// Disks whose reads arrive later, and by how much.
+    /// Delays of reads, by disk.
     pub delays: BTreeMap<DiskId, Duration>,
     late: Vec<(Monotonic, usize, DiskId, Request)>,
-    /// Nodes that nothing comes from.
+    /// Nodes that send nothing.
     dead: BTreeSet<usize>,
     /// Nodes whose lease is renewed.
     leased: BTreeSet<usize>,
-    /// Nodes that hear that nobody else answers for the volume.
+    /// Nodes that learn that no other node answers for the volume.
     permitted: BTreeSet<usize>,
     incarnation: u128,
     next_token: u64,
@@ -170,7 +170,7 @@ impl Cluster {
         }
     }
 
-    /// Carries messages between nodes until they are silent.
+    /// Carries messages between nodes until there are none.
     fn carry(&mut self) {
         loop {
             let mut moved = false;
@@ -233,7 +233,7 @@ impl Cluster {
         self.carry();
     }
 
-    /// A node decides to take the volume over from the first one, which answers nothing any more.
+    /// Makes a node take the volume over from the first one, which answers nothing any more.
     fn take_over(&mut self, node: usize, fence: Option<Condition>) {
         self.incarnation += 1;
         let predecessor = Predecessor { owner: Some(NodeId(1)), fence, is_waited_out: false };
@@ -293,7 +293,7 @@ impl Cluster {
         self.nodes[node].stores.iter().map(|(disk, _)| *disk).collect()
     }
 
-    /// The node dies; the others learn of it.
+    /// Kills the node, and tells the others.
     pub fn kill(&mut self, node: usize) {
         self.dead.insert(node);
         self.leased.remove(&node);
@@ -307,7 +307,7 @@ impl Cluster {
         self.carry();
     }
 
-    /// The node starts again; the others learn of it.
+    /// Starts the node again, and tells the others.
     pub fn revive(&mut self, node: usize) {
         self.dead.remove(&node);
         self.leased.insert(node);
@@ -410,7 +410,8 @@ fn another_node_takes_over_with_all_disks_of_the_dead_one_missing() {
     }
 }
 
-/// They take one copy of a chunk away together: the first one that is put out does not count against the second.
+/// Together they take one copy of a chunk away: the first expelled disk does not count against the
+/// second.
 #[test]
 fn a_node_of_which_all_disks_went_back_is_put_out_and_brought_up_to_date() {
     let mut cluster = Cluster::new(3, 2, Resiliency::TwoWay);
@@ -498,12 +499,12 @@ fn a_node_without_a_lease_answers_nothing_and_one_that_knows_nothing_of_it_waits
     assert_eq!(cluster.phase(1), Some(Phase::Opening), "the lease before it may still be valid");
     cluster.pass(Duration::from_millis(80));
     assert_eq!(cluster.phase(1), Some(Phase::Serving));
-    // The one before hears of it by the state's changes, and does not ask a disk for that.
+    // The former owner learns of it from the state's changes, without any request to a disk.
     cluster.leased.insert(0);
     cluster.nodes[0].space.note_record(&cluster.record());
     assert_eq!(cluster.phase(0), Some(Phase::Stopped(SpaceError::Fenced)));
     assert!(matches!(cluster.answer(0, token), Some(Err(SpaceError::Fenced))));
-    // A record of its own says nothing against it.
+    // A record of its own does not contradict it.
     cluster.nodes[1].space.note_record(&cluster.record());
     assert_eq!(cluster.phase(1), Some(Phase::Serving));
 }
@@ -523,7 +524,7 @@ pub(super) fn an_owner_serves_when_nobody_answers_any_more_of_all_that_the_recor
     };
     let claimed = take_over(&mut cluster, 1, 1).expect("it asks");
     assert_eq!((claimed.before, cluster.phase(1)), (vec![NodeId(1)], Some(Phase::Opening)));
-    // The node dies before it served: the next one has to know of both.
+    // The node dies before it serves: the next one must know of both.
     cluster.kill(1);
     let claimed = take_over(&mut cluster, 2, 2).expect("it asks");
     assert_eq!((claimed.before, cluster.phase(2)), (vec![NodeId(1), NodeId(2)], Some(Phase::Opening)));
@@ -665,7 +666,7 @@ fn a_session_ends_with_its_connection_and_is_no_other_connections() {
     assert_eq!(chunks(8, 3), Err(BusError::NoSession), "another connection used the session");
     space.end_peer(PeerId(7));
     assert_eq!(chunks(7, 4), Err(BusError::NoSession));
-    // Requests from before the loss of the connection are answered to nobody.
+    // Answers to requests from before the loss of the connection are dropped.
     space.handle_remote(
         PeerId(9),
         NodeId(2),
@@ -712,7 +713,7 @@ fn a_volume_that_another_node_has_claimed_meanwhile_is_left_to_it() {
     cluster.open(0);
     cluster.fill(0, 1);
     cluster.kill(0);
-    // Two nodes decide to take it over from the first; one of them is late.
+    // Two nodes decide to take the volume over from the first; one of them is late.
     cluster.take_over(1, None);
     cluster.pass(Duration::from_millis(100));
     assert_eq!(cluster.phase(1), Some(Phase::Serving), "it waits for a lease that is over");
@@ -729,7 +730,7 @@ pub(super) fn a_claim_on_the_volume_of_a_node_that_has_come_back_fails() {
     let died = cluster.state.write(&lease(1), 0).unwrap();
     cluster.open(0);
     cluster.fill(0, 1);
-    // The node is taken for dead, and comes back before the claim.
+    // The node is declared dead, and comes back before the claim.
     let back = cluster.state.write(&lease(2), died).unwrap();
     let fence = |revision| Some(Condition { key: lease(1).key(), revision });
     cluster.take_over(1, fence(died));
@@ -741,7 +742,7 @@ pub(super) fn a_claim_on_the_volume_of_a_node_that_has_come_back_fails() {
     assert_eq!((cluster.phase(2), cluster.record().owner), (Some(Phase::Serving), Some(NodeId(3))));
 }
 
-/// A write waits for three times as long as disks have to answer; returns the disks that are in sync then.
+/// Queues a write for three times the disks' timeout. Returns the number of disks in sync then.
 fn queue_a_write(is_told: bool) -> (Cluster, usize) {
     let mut cluster = Cluster::new(3, 1, Resiliency::ThreeWay);
     cluster.open(0);
@@ -769,7 +770,7 @@ fn a_request_that_waits_on_this_side_does_not_fail_its_disk() {
     let (mut cluster, in_sync) = queue_a_write(true);
     assert_eq!(in_sync, 3);
     assert_eq!(cluster.read(0, 0), 2);
-    // One that has left and is not answered does.
+    // A write that has left and is not answered does fail the disk.
     let (_, in_sync) = queue_a_write(false);
     assert!(in_sync < 3);
 }

@@ -1,4 +1,4 @@
-//! Each bug that seeds do not find is found by a test.
+//! Tests that find each planted bug that seeds do not.
 
 use super::{damage, faults, hedges, jobs, late_messages, nodes, real_stores, rollback};
 use crate::planted::{Planted, plant};

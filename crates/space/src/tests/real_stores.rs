@@ -1,4 +1,4 @@
-//! The same over real stores on disks that lose power.
+//! A local space over real stores on disks that lose power.
 
 use super::{CHUNK, VOLUME, disk, filled, sealed};
 use crate::api::{SpaceError, SpaceReply, SpaceRequest, VirtualDisk};
@@ -16,7 +16,8 @@ use types::{BLOCK_BYTES, Lba, Monotonic, PoolId};
 
 type RealSpace = LocalSpace<Store<CrashDisk>, MemoryClient>;
 
-/// The place of the newest block filled with `byte` while the journal alone has it: the first one on the disk.
+/// Returns the place of the newest block filled with `byte` while only the journal has it: the
+/// first one on the disk.
 fn in_journal(disk: &CrashDisk, byte: u8) -> Option<u64> {
     (1..(64 << 20) / 4096).map(|block| block * 4096).find(|place| disk.peek(*place, 4096) == [byte; 4096])
 }
@@ -80,8 +81,8 @@ impl RealBench {
         }
     }
 
-    /// Two disks, and block 3 with 1 and then with 2: later writes are under the same epoch, so that only
-    /// the journal's end can tell that it is missing.
+    /// Makes two disks with block 3 written as 1 and then as 2: later writes are under the same
+    /// epoch, so that only the journal's end can show that one is missing.
     fn with_block_3_written_twice() -> Self {
         let mut bench = Self::new(2);
         bench.write(3, WriteClass::Overwrite, 1, 1);
@@ -122,7 +123,7 @@ impl RealBench {
         self.call(SpaceRequest::Write { lba: Lba(lba), class: WriteClass::Append, data }).unwrap();
     }
 
-    /// The place on a disk of a block filled with this byte.
+    /// Returns the place on a disk of a block filled with this byte.
     fn place_of(&self, at: usize, byte: u8) -> u64 {
         let filled = [byte; 4080];
         let places = (1..(64 << 20) / 4096).map(|block| block * 4096);
@@ -232,7 +233,8 @@ fn the_copy_with_an_acknowledged_write_is_believed_though_the_power_cut_tore_the
         let mut bench = RealBench::with_block_3_written_twice();
         bench.disks[loser].inject(Fault::every(FaultTarget::Write, FaultAction::LoseWrite));
         bench.write(3, WriteClass::Overwrite, 1, 7);
-        // Under way when the power goes: it leaves the whole slab of the sound disk in doubt.
+        // In flight when the power fails: this write leaves the whole slab of the sound disk in
+        // doubt.
         bench.disks[1 - loser].inject(Fault::every(FaultTarget::Write, FaultAction::Hang));
         let torn = SpaceRequest::Write { lba: Lba(600), class: WriteClass::Overwrite, data: filled(8, 9) };
         bench.handle.submit(9, torn);
@@ -413,7 +415,7 @@ fn what_a_volume_is_asked_for_is_unsent_until_the_space_is_polled() {
     assert!(!bench.space.has_unsent());
 }
 
-/// The medium does not give the block until it is written again in place.
+/// Makes the medium fail reads of the block until it is written again in place.
 fn make_unreadable(disk: &CrashDisk, offset: u64) {
     let target = FaultTarget::ReadRange { offset, len_bytes: 4096 };
     disk.inject(Fault::every(target, FaultAction::Fail(DiskError::Medium(5))));

@@ -1,4 +1,4 @@
-//! Disks of which an older image is restored.
+//! Disks restored from an older image.
 
 use super::{Bench, CHUNK, VOLUME, disk, filled};
 use crate::api::SpaceRequest;
@@ -13,7 +13,7 @@ use types::{DiskId, Epoch, Lba};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A mirror whose disk 1 has image `0` of before the writes with 2, half a minute and more old.
+/// Makes a mirror whose disk 1 has image `0`, from half a minute and more before the writes with 2.
 fn with_an_image() -> (Bench, FakeImage) {
     let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
     bench.write(0, WriteClass::Fresh, 300, 1).unwrap();
@@ -83,7 +83,7 @@ fn a_disk_that_goes_back_after_a_clean_close_is_known_however_young_the_image_is
 
 #[test]
 fn a_disk_that_goes_back_while_it_is_pulled_does_not_come_back_in_sync() {
-    // Shortly, so that nobody has noticed, or until it is out.
+    // Shortly, so that nobody has noticed, or until the disk is expelled.
     for away in [Duration::from_millis(200), MINUTE] {
         let (mut bench, image) = with_an_image();
         bench.pass(MINUTE);
@@ -126,7 +126,8 @@ fn held(bench: &Bench) -> Vec<DiskId> {
     bench.space.with_volume(VOLUME, |coordinator| coordinator.held_images()).unwrap()
 }
 
-/// Of one disk, without a mirror: an image with 1 in block 3, of which 2 was acknowledged since, is in its place.
+/// Makes one disk without a mirror, replaced by an image with 1 in block 3, of which 2 was
+/// acknowledged since.
 fn with_the_last_copy_gone_back() -> (Bench, FakeImage) {
     let mut bench = Bench::new(1, 8, Resiliency::Simple);
     bench.overwrite(3, 1);
@@ -194,7 +195,8 @@ fn a_mirror_of_which_all_copies_went_back_is_not_served_until_somebody_accepts_t
     go_back(&bench);
     bench.restart_for(MINUTE);
     assert_eq!((bench.space.phase(VOLUME), held(&bench)), (Some(Phase::Opening), vec![disk(1)]));
-    // One right disk comes, also the one that the opening did not ask for: the other is brought up to date from it.
+    // One right disk comes, even one that the opening did not ask for: the other is brought up to
+    // date from it.
     let store = bench.space.detach_disk(disk(2)).unwrap();
     store.go_back_to(&right);
     bench.space.attach_disk(disk(2), store, FaultDomain::default()).unwrap();
@@ -211,7 +213,7 @@ fn a_mirror_of_which_all_copies_went_back_is_not_served_until_somebody_accepts_t
     assert!(bench.copies_agree(3) && bench.record().in_sync.len() == 2);
 }
 
-/// A mirror that was closed with 2 in block 3, and images of its disks from when that held 1.
+/// Makes a mirror that was closed with 2 in block 3, and images of its disks from when that held 1.
 fn with_images_of_both() -> (Bench, Vec<FakeImage>) {
     let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
     bench.overwrite(3, 1);
@@ -245,7 +247,7 @@ fn an_older_image_is_served_without_the_lost_copies_only_if_somebody_accepts_it(
     let lost = [FakeFault::None, FakeFault::Errors];
     bench.restart_with(&lost, MINUTE);
     assert_eq!((bench.space.phase(VOLUME), bench.record().in_sync.len()), (Some(Phase::Opening), 2));
-    // The other copy comes back: nothing is to be accepted.
+    // The other copy comes back: there is nothing to accept.
     bench.stores[1].set_fault(FakeFault::None);
     bench.pass(MINUTE);
     assert_eq!(bench.read(3, 1), [2]);
@@ -255,14 +257,15 @@ fn an_older_image_is_served_without_the_lost_copies_only_if_somebody_accepts_it(
     let (mut bench, images) = with_images_of_both();
     bench.stores[0].go_back_to(&images[0]);
     bench.restart_with(&lost, MINUTE);
-    // Both have to be said: that the other one is lost, and that this one is to count.
+    // An administrator must say both: that the other disk is lost, and that this one counts.
     accept_for(&mut bench, 1, MINUTE);
     assert_eq!((bench.space.phase(VOLUME), bench.record().in_sync.len()), (Some(Phase::Opening), 2));
     bench.space.set_retired(disk(2), true);
     bench.pass(MINUTE);
     assert_eq!(bench.read(3, 1), [1]);
     bench.space.set_retired(disk(2), false);
-    // The lost copy has writes that were given up: it is brought back to what counts, all of it.
+    // The lost copy has writes that were given up: a resync brings all of it to the contents that
+    // count.
     bench.stores[1].set_fault(FakeFault::None);
     bench.pass(MINUTE);
     assert!(bench.copies_agree(3) && bench.record().in_sync.len() == 2);
@@ -340,8 +343,8 @@ fn the_right_disk_may_come_at_any_moment_of_an_opening() {
     }
 }
 
-/// A mirror: chunk 0 is on both disks and holds 2 in block 3, which the image of `older` does not, chunk 1 is on `sole` alone, which is
-/// therefore the last of something by the record.
+/// Makes a mirror: chunk 0 is on both disks and holds 2 in block 3, unlike the image of `older`.
+/// Chunk 1 is on `sole` alone, so by the record that disk has the last copy of a chunk.
 fn with_a_single_copy(older: u8, sole: u8) -> (Bench, FakeImage) {
     let mut bench = Bench::new(2, 8, Resiliency::TwoWay);
     bench.space.suspend_job(VOLUME, JobKind::Rebuild);

@@ -1,10 +1,11 @@
-//! Append writes: in place, durable, without checksums: each block proves itself. A read that meets a block while it is being written is
-//! repeated.
+//! Append writes go in place, durably and without checksums, since each block proves itself. A read
+//! of a block that is being written is repeated.
 //!
-//! Each block of an append slab has a word too: unwritten blocks read as zeroes. The first write to unwritten blocks of a region
-//! zeroes the region's other unwritten blocks, flushes, and marks all of it written by one record, so that later writes there
-//! touch the journal only when the volume's epoch has grown: then the region is marked first (I4), and written after. Blocks that are
-//! marked as lost are written as unwritten ones are: they are revealed by the record, and no other lost block with them.
+//! Each block of an append slab has a word too: unwritten blocks read as zeroes. The first write to
+//! unwritten blocks of a region zeroes the region's other unwritten blocks, flushes, and marks all
+//! of it written by one record, so that later writes there touch the journal only when the volume's
+//! epoch has grown: then a record marks the region first (I4), and the data follow. Blocks marked
+//! as lost are written like unwritten ones: the record reveals them, and no other lost block.
 
 use super::damage::Damage;
 use super::device::Device;
@@ -26,25 +27,26 @@ use std::ops::Range;
 use sys::{Buf, Payload};
 use types::{BLOCK_BYTES, Epoch, Stamp, VolumeId};
 
-/// Blocks that are zeroed by one write, at most.
+/// Most blocks zeroed by one write.
 const ZEROED_BLOCKS_MAX: u32 = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Waiting,
-    /// First write to blocks: data and zeroes on their way, then a flush, then the record.
+    /// First write to blocks: data and zeroes in flight, then a flush, then the record.
     Zeroing,
     /// The record that reveals data and zeroes.
     Revealing,
     /// The record that raises the regions' epoch.
     Marking,
-    /// Data on its way, durably.
+    /// Data in flight, durably.
     Placing,
 }
 
-/// Append writes on their way over blocks that can be read meanwhile.
+/// Append writes in flight over readable blocks.
 ///
-/// Invariant: a place stands here as often as writes of it are in flight; a read of such a block that does not prove itself is no damage.
+/// Invariant: a place is in the list as often as writes of it are in flight; a read of such a block
+/// that does not prove itself is no damage.
 #[derive(Debug, Default)]
 pub(super) struct Placing(Vec<Place>);
 
@@ -70,8 +72,8 @@ impl Placing {
 
 /// An append write.
 ///
-/// Invariant: data goes over blocks that can be read only in `Placing`, when the regions' durable epoch
-/// is at least the write's; in `Zeroing` it goes to blocks that no read uses before the record that
+/// Invariant: data go over readable blocks only in `Placing`, when the regions' durable epoch is at
+/// least the write's. In `Zeroing` data go to blocks that no read uses before the record that
 /// follows the flush.
 #[derive(Debug)]
 pub(super) struct AppendTask {
@@ -84,7 +86,7 @@ pub(super) struct AppendTask {
     failed: bool,
 }
 
-/// The parts that an append write meets.
+/// The parts that an append write uses.
 pub(super) struct AppendNeighbours<'a, D> {
     pub(super) layout: &'a Layout,
     pub(super) zeroes: &'a Buf,
@@ -101,7 +103,7 @@ impl AppendTask {
         Self { volume, stamp, data, stage: Stage::Waiting, outstanding: 0, failed: false }
     }
 
-    /// The rest of the regions may have to be zeroed with the first write to them.
+    /// Covers whole regions, whose remaining blocks the first write may have to zero.
     pub(super) fn word_ranges(&self, place: Place, layout: &Layout) -> WordRanges {
         smallvec![place.regions(), place.stamp_words(layout)]
     }
@@ -145,7 +147,7 @@ impl AppendTask {
         Next::Record(Record::Append { slab, first, count, stamp: self.stamp }, Payload::new())
     }
 
-    /// Writes data and zeroes; neither is seen until the record that follows.
+    /// Writes data and zeroes, invisible until the record that follows.
     fn reveal<D: Disk>(
         &mut self,
         id: SlotId,
@@ -244,7 +246,8 @@ impl AppendTask {
     }
 }
 
-/// Whether all blocks and regions of the place are known to be written under this epoch or a later one.
+/// Whether all blocks and regions of the place are known as written under this epoch or a later
+/// one.
 pub(super) fn is_settled(place: Place, epoch: Epoch, layout: &Layout, cache: &mut PageCache) -> bool {
     place.blocks().all(|block| cache.word(place.slab, block).is_some_and(|word| !is_hidden(word)))
         && place.stamp_words(layout).all(|word| {
@@ -252,12 +255,12 @@ pub(super) fn is_settled(place: Place, epoch: Epoch, layout: &Layout, cache: &mu
         })
 }
 
-/// Whether what lies in place is not to be read.
+/// Whether reads must not use the bytes in place.
 fn is_hidden(word: u64) -> bool {
     matches!(word, UNWRITTEN | APPEND_LOST)
 }
 
-/// Consecutive numbers as ranges of at most [`ZEROED_BLOCKS_MAX`].
+/// Groups consecutive numbers into ranges of at most [`ZEROED_BLOCKS_MAX`].
 fn runs_of(blocks: &[u32]) -> Vec<Range<u32>> {
     let mut runs: Vec<Range<u32>> = Vec::new();
     for &block in blocks {

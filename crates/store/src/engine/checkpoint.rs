@@ -1,7 +1,9 @@
-//! Checkpoints: journaled blocks go in place, changed metadata and tables with them; a flush; then the versions of the changed pages, and a
-//! flush; then an anchor that lets the journal forget them. All of it can be repeated: a crash before the anchor replays the same records
-//! again. The sequence of the anchor that ends it is the checkpoint's number. One that is given up ends with an anchor too, which moves
-//! nothing: no two checkpoints of a disk write pages under one number.
+//! Checkpoints: journaled blocks go in place, changed metadata and tables with them; a flush; then
+//! the versions of the changed pages, and a flush; then an anchor that frees their space in the
+//! journal. All of it can be repeated: a crash before the anchor replays the same records again. A
+//! checkpoint's number is the sequence of the anchor that ends it. A checkpoint that is given up
+//! ends with an anchor too, one that moves nothing, so that no two checkpoints of a disk write
+//! pages under one number.
 
 use super::damage::Damage;
 use super::device::Device;
@@ -26,7 +28,7 @@ use std::collections::{BTreeSet, VecDeque};
 use sys::{Buf, BufMut, Payload};
 use types::{BLOCK_BYTES, DiskId, Lba, SlabIndex};
 
-/// Disk operations of a checkpoint in flight at once: it runs beside foreground I/O.
+/// Disk operations of a checkpoint in flight at once: few, since it competes with foreground I/O.
 const IN_FLIGHT_MAX: usize = 16;
 /// Most blocks applied by one write.
 const RUN_BLOCKS_MAX: usize = 256;
@@ -37,10 +39,10 @@ enum State {
     Applying,
     WantsFlush(Written),
     Flushing(Written),
-    /// The versions of the pages that are durable now.
+    /// Writing the versions of the pages that are durable now.
     WritingVersions,
     Anchoring,
-    /// Blocks of the journal that nothing needs any more, and that the medium did not give.
+    /// Rewriting unreadable blocks of the journal that nothing needs any more.
     HealingJournal,
 }
 
@@ -51,22 +53,23 @@ enum Written {
     Versions,
 }
 
-/// Invariant: an anchor that moves the journal's tail is written when everything that the journal said up to `through` is durable in place,
-/// and the versions of the pages that were written are durable too. A page that is not written ([`Ended::GivenUp`]) is dirty, changed or in the
-/// journal again before the anchor that ends the checkpoint.
+/// Invariant: an anchor that moves the journal's tail is written only when every change in the
+/// journal up to `through` is durable in place, and the versions of the written pages are durable
+/// too. A page that is not written ([`Ended::GivenUp`]) is dirty, changed or in the journal again
+/// before the anchor that ends the checkpoint.
 pub(super) struct Checkpoint {
     state: State,
     requested: bool,
-    /// The last one found no space on the disk: the next change makes it try again.
+    /// Whether the last one found no space on the disk; the next change makes it try again.
     stalled: bool,
     giving_up: bool,
     /// Checkpoints that have moved the journal's tail.
     done: u64,
-    /// Sequence of the anchor that ends the checkpoint at work, or of the last one.
+    /// Sequence of the anchor that ends the present checkpoint, or ended the last one.
     anchor_sequence: u64,
     /// Batches up to this one are covered.
     through: u64,
-    /// Blocks to apply, in order; and how many of them are issued.
+    /// Blocks to apply, in order, and the number of those issued.
     blocks: Vec<u64>,
     next_block: usize,
     pages: VecDeque<u64>,
@@ -79,11 +82,11 @@ pub(super) struct Checkpoint {
     in_flight: usize,
     /// The anchors in the slots of even and of odd sequences, if both copies are known to be whole.
     anchors: [Option<Buf>; 2],
-    /// Slots of the anchor that are to be written before all copies are whole again, each by a checkpoint.
+    /// Anchor slots to write before all copies are whole again, one by each checkpoint.
     anchors_due: usize,
-    /// Blocks of live batches that the medium did not give.
+    /// Blocks of live batches that the medium failed to read.
     unreadable: BTreeSet<u32>,
-    /// Fresh writes that wait until their place is not being applied.
+    /// Fresh writes that wait while their place is being applied.
     waiting: Vec<SlotId>,
 }
 
@@ -113,32 +116,33 @@ impl Checkpoint {
         }
     }
 
-    /// Asks for a checkpoint. Answers whether nobody had asked before.
+    /// Requests a checkpoint. Returns whether none was requested before.
     pub(super) fn request(&mut self) -> bool {
         !std::mem::replace(&mut self.requested, true)
     }
-    /// Asks for a checkpoint, if the next one is not going to find too little space.
+    /// Requests a checkpoint, unless the next one would find too little space.
     pub(super) fn request_unless_stalled(&mut self) {
         self.requested |= !self.stalled;
     }
-    /// Asks for this many checkpoints, even with nothing to write, so that as many slots of the anchor are
-    /// written again.
+    /// Requests this many checkpoints, even with nothing to write, so that as many anchor slots are
+    /// rewritten.
     pub(super) fn write_anchors(&mut self, count: usize) {
         self.anchors_due = self.anchors_due.max(count);
     }
-    /// The anchor in the slots of this parity, if both copies are known to be whole.
+    /// Returns the anchor in the slots of this parity, if both copies are known to be whole.
     pub(super) fn anchor_in(&self, parity: usize) -> Option<&Buf> {
         self.anchors[parity].as_ref()
     }
-    /// Has these blocks of live batches, which the medium did not give, written again when nothing needs them any more: until then an opening
-    /// may find them readable, and afterwards each opening that looks there for the journal's end would meet them.
+    /// Schedules unreadable blocks of live batches to be rewritten when nothing needs them any
+    /// more: until then an opening may find them readable, and afterwards each opening that looks
+    /// there for the journal's end would meet them.
     pub(super) fn heal_journal(&mut self, blocks: impl IntoIterator<Item = u32>) {
         self.unreadable.extend(blocks);
     }
     pub(super) fn unstall(&mut self) {
         self.stalled = false;
     }
-    /// Asks again for a checkpoint that found no space. Answers whether there was one.
+    /// Repeats the request for a checkpoint that found no space. Returns whether there was one.
     pub(super) fn retry(&mut self) -> bool {
         let stalled = std::mem::take(&mut self.stalled);
         self.requested |= stalled;
@@ -150,12 +154,12 @@ impl Checkpoint {
     pub(super) fn is_running(&self) -> bool {
         self.state != State::Idle
     }
-    /// Number of the checkpoint at work, or of the last one.
+    /// Returns the number of the present checkpoint, or of the last one.
     pub(super) fn number(&self) -> u64 {
         self.anchor_sequence
     }
-    /// The version of the pages that the checkpoint at work writes. Pages written between two checkpoints have that of the first: the next
-    /// one's are newer.
+    /// Returns the version of the pages that the present checkpoint writes. Pages written between
+    /// two checkpoints have that of the first: the next one's are newer.
     pub(super) fn version(&self) -> PageVersion {
         PageVersion::of_anchor(self.anchor_sequence)
     }
@@ -167,7 +171,7 @@ impl Checkpoint {
             self.state = State::Flushing(written);
         }
     }
-    /// Whether blocks of the range may be on their way into place.
+    /// Whether blocks of the range may be in the process of being applied.
     pub(super) fn is_applying(&self, slab: SlabIndex, first: u32, count: u32) -> bool {
         let start = block_key(slab, first);
         let at = self.blocks.partition_point(|key| *key < start);
@@ -179,7 +183,7 @@ impl Checkpoint {
     pub(super) fn done(&self) -> u64 {
         self.done
     }
-    /// Whether none runs, and none begins because the last one found no space.
+    /// Whether no checkpoint runs, and none begins because the last one found no space.
     pub(super) fn is_stalled(&self) -> bool {
         self.state == State::Idle && self.stalled
     }
@@ -273,7 +277,7 @@ impl Checkpoint {
         }
     }
 
-    /// The versions that the pages are going to have, with the first writes.
+    /// Writes the pages' future versions with the first writes, for a planted bug.
     fn gather_versions_too_early<D>(&mut self, near: &mut CheckpointNeighbours<'_, D>) {
         let versions = &mut near.pages.versions;
         for key in &self.pages {
@@ -333,7 +337,7 @@ impl Checkpoint {
         self.next_run(near.overlay, near.layout)
     }
 
-    /// The next consecutive blocks that are not in place yet.
+    /// Returns the next consecutive blocks that are not in place yet.
     fn next_run(&mut self, overlay: &Overlay, layout: &Layout) -> Work {
         let (mut data, mut first, mut count) = (Payload::new(), None, 0);
         while let Some(&key) = self.blocks.get(self.next_block) {
@@ -363,11 +367,12 @@ impl Checkpoint {
         }
     }
 
-    /// Takes a journaled block that was not kept in RAM. One that is not as its record says is not applied: what lies in place fails that
-    /// checksum, and is repaired from another copy.
+    /// Handles the read of a journaled block that was not kept in RAM. A block that does not match
+    /// its record is not applied: the old one in place fails that checksum, and is repaired from
+    /// another copy.
     ///
     /// # Errors
-    /// The disk as a whole fails.
+    /// The disk as a whole failed.
     pub(super) fn journal_read<D: Disk>(
         &mut self,
         read: JournalRead,
@@ -413,7 +418,7 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Notes that a write ended: a page's, if `page` names one.
+    /// Notes the end of a write: that of a page, if `page` is given.
     ///
     /// # Errors
     /// An error of the write, except lack of space.
@@ -434,7 +439,7 @@ impl Checkpoint {
             }
             (Err(DiskError::NoSpace), page) => {
                 self.giving_up = true;
-                // The page is only in RAM: it must not make room for another before the checkpoint has been
+                // The page is only in RAM: it must not be evicted before the checkpoint has been
                 // given up.
                 page.iter().for_each(|key| pages.cache.undo_write(*key));
             }
@@ -445,8 +450,8 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Gives up because the file under the disk cannot grow: nothing is lost, everything stays in the journal, and later changes find it
-    /// full.
+    /// Gives up because the file under the disk cannot grow. Nothing is lost: everything stays in
+    /// the journal, and later changes find it full.
     fn give_up<D: Disk>(&mut self, near: &mut CheckpointNeighbours<'_, D>) -> Option<Ended> {
         for key in std::mem::take(&mut self.pages_written) {
             near.pages.cache.undo_write(key);
@@ -470,8 +475,8 @@ impl Checkpoint {
         None
     }
 
-    /// Continues after a flush: when everything in place is durable, the pages' versions are written; when
-    /// they are durable too, the anchor may move behind it.
+    /// Continues after a flush. When everything in place is durable, writes the pages' versions;
+    /// when they are durable too, moves the anchor behind them.
     pub(super) fn flushed<D: Disk>(&mut self, mut near: CheckpointNeighbours<'_, D>) {
         match self.state {
             State::Flushing(Written::InPlace) => self.gather_versions(&mut near),
@@ -498,7 +503,7 @@ impl Checkpoint {
     fn write_anchor<D: Disk>(&mut self, near: &mut CheckpointNeighbours<'_, D>) {
         self.state = State::Anchoring;
         self.in_flight = 2;
-        // A batch before the first: the anchor stays where it is.
+        // Batch 0: the anchor stays in its place.
         let through = if self.giving_up { 0 } else { self.through };
         let (tail_block, tail_sequence, previous) = near.journal.tail_after(through);
         let anchor = Anchor {
@@ -521,7 +526,8 @@ impl Checkpoint {
         }
     }
 
-    /// Notes that a copy of the anchor is durable. Answers how the checkpoint ended if that was the last write.
+    /// Notes that a copy of the anchor is durable. If that was the last write, returns how the
+    /// checkpoint ended.
     pub(super) fn anchor_written<D: Disk>(&mut self, ending: Ending<'_, D>) -> Option<Ended> {
         if self.state != State::Anchoring {
             return None;
@@ -541,7 +547,8 @@ impl Checkpoint {
         self.heal_next(ending)
     }
 
-    /// Notes that pages of the journal were written again. Answers how the checkpoint ended if they were the last.
+    /// Notes that pages of the journal were rewritten. If they were the last, returns how the
+    /// checkpoint ended.
     pub(super) fn journal_healed<D: Disk>(&mut self, ending: Ending<'_, D>) -> Option<Ended> {
         if self.state != State::HealingJournal {
             return None;
@@ -550,8 +557,8 @@ impl Checkpoint {
         self.heal_next(ending)
     }
 
-    /// Writes zeroes over the next blocks of the journal that the medium could not read and that the anchor
-    /// has passed. Their space is not given back before that, so no batch is on its way there.
+    /// Writes zeroes over the next unreadable blocks of the journal that the anchor has passed.
+    /// Their space is not freed before that, so no batch is being written there.
     fn heal_next<D: Disk>(&mut self, ending: Ending<'_, D>) -> Option<Ended> {
         let Ending { layout, device, overlay, journal } = ending;
         let needed = journal.place_behind(self.through);
@@ -576,14 +583,15 @@ impl Checkpoint {
         Ended::Done { through, waiting: self.end() }
     }
 
-    /// Nothing is being applied any more. Answers the fresh writes that waited for that.
+    /// Ends the checkpoint: nothing is being applied any more. Returns the fresh writes that waited
+    /// for that.
     fn end(&mut self) -> Vec<SlotId> {
         self.blocks.clear();
         std::mem::take(&mut self.waiting)
     }
 }
 
-/// How a checkpoint ended, and the fresh writes that waited for its end.
+/// End of a checkpoint, with the fresh writes that waited for it.
 pub(super) enum Ended {
     /// The journal's batches up to `through` are in place, and their space is free.
     Done { through: u64, waiting: Vec<SlotId> },
@@ -591,7 +599,7 @@ pub(super) enum Ended {
     GivenUp { waiting: Vec<SlotId> },
 }
 
-/// The parts that a checkpoint brings in place, and those that it asks.
+/// The parts that a checkpoint writes in place or reads.
 pub(super) struct CheckpointNeighbours<'a, D> {
     pub(super) disk: DiskId,
     pub(super) layout: &'a Layout,
@@ -603,11 +611,11 @@ pub(super) struct CheckpointNeighbours<'a, D> {
     pub(super) volumes: &'a mut Volumes,
     pub(super) damage: &'a mut Damage,
     pub(super) health: &'a mut StoreHealth,
-    /// Travels with the anchor.
+    /// Stored in the anchor.
     pub(super) scrub: Position,
 }
 
-/// The parts that learn of a checkpoint's end.
+/// The parts that get the end of a checkpoint.
 pub(super) struct Ending<'a, D> {
     pub(super) layout: &'a Layout,
     pub(super) device: &'a mut Device<D>,

@@ -1,4 +1,5 @@
-//! Losses that were found on the disk, so that each is counted once however often it is met before it is written again.
+//! Losses found on the disk. Each is counted once, however often it is met, until the block or page
+//! is rewritten.
 
 use crate::metadata::FoundPage;
 use crate::numbers::block_key;
@@ -6,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use types::SlabIndex;
 
-/// Groups of 64 neighbouring blocks in which blocks are remembered (some 24 MiB of memory); beyond, a block may be counted twice. A disk on
-/// which everything is damaged fills 256 GiB of damage into them, one with single bad blocks a million of these.
+/// Groups of 64 neighbouring blocks in which blocks are remembered (some 24 MiB of memory). Beyond
+/// that, a block may be counted twice. They hold 256 GiB of contiguous damage, or a million single
+/// bad blocks.
 const GROUPS_MAX: usize = 1 << 20;
 
 /// Blocks by their keys: a bit for each, in groups of 64.
@@ -15,7 +17,7 @@ const GROUPS_MAX: usize = 1 << 20;
 struct BlockSet(BTreeMap<u64, u64>);
 
 impl BlockSet {
-    /// Remembers the block if there is space. Answers whether it was not known before.
+    /// Remembers the block if there is space. Returns whether it was new.
     fn insert(&mut self, key: u64) -> bool {
         let (group, bit) = (key / 64, 1 << (key % 64));
         let has_room = self.0.len() < GROUPS_MAX;
@@ -46,11 +48,11 @@ impl BlockSet {
     }
 }
 
-/// Losses counted since the store was opened, replay's included.
+/// Losses counted since the store was opened, including those of replay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Losses {
     pub(super) corrupt_blocks: u64,
-    /// Of these, the ones that the medium did not give.
+    /// Of these, the ones that the medium failed to read.
     pub(super) medium_errors: u64,
     pub(super) damaged_metadata_leaves: u64,
     pub(super) lost_writes: u64,
@@ -58,19 +60,22 @@ pub(super) struct Losses {
     pub(super) damaged_structures: u64,
 }
 
-/// Invariant: a block or page stands here from the time when it was counted until it is written again; blocks as long as there is space.
+/// Invariant: a block or page is listed from the time when it was counted until it is rewritten;
+/// blocks as long as there is space.
 #[derive(Debug, Default)]
 pub(super) struct Damage {
     blocks: BlockSet,
     pages: BTreeSet<u64>,
-    /// Offsets of pages of the store's own structures, and the number of the checkpoint that was at work when they were found, or of the last one.
-    /// The next one writes them again, or does without them.
+    /// Offsets of damaged pages of the store's own structures, with the number of the checkpoint in
+    /// progress when they were found, or of the last one. The next checkpoint rewrites them, or
+    /// does without them.
     structures: BTreeMap<u64, u64>,
     losses: Losses,
 }
 
 impl Damage {
-    /// Counts on from what opening found: damaged pages of the store's own structures at these offsets among it, before checkpoint `number`.
+    /// Continues the counts of an opening, with damaged pages of the store's own structures at
+    /// these offsets, before checkpoint `number`.
     pub(super) fn new(losses: Losses, structures: BTreeSet<u64>, number: u64) -> Self {
         let structures = structures.into_iter().map(|offset| (offset, number)).collect();
         Self { losses, structures, ..Self::default() }
@@ -85,14 +90,14 @@ impl Damage {
         self.losses.corrupt_blocks += self.note(slab, blocks);
     }
 
-    /// Counts blocks that the medium does not give.
+    /// Counts blocks that the medium fails to read.
     pub(super) fn note_unreadable(&mut self, slab: SlabIndex, blocks: impl Iterator<Item = u32>) {
         let newly = self.note(slab, blocks);
         self.losses.medium_errors += newly;
         self.losses.corrupt_blocks += newly;
     }
 
-    /// Remembers the blocks. Answers how many of them were not known before.
+    /// Remembers the blocks. Returns how many were new.
     fn note(&mut self, slab: SlabIndex, blocks: impl Iterator<Item = u32>) -> u64 {
         blocks.map(|block| u64::from(self.blocks.insert(block_key(slab, block)))).sum()
     }
@@ -106,7 +111,7 @@ impl Damage {
         self.blocks.remove(first..first + u64::from(count));
     }
 
-    /// Counts what is wrong with a metadata page. The blocks whose checksums it holds are not at fault.
+    /// Counts the damage of a metadata page. The blocks whose checksums it holds are not at fault.
     pub(super) fn note_page(&mut self, key: u64, found: &FoundPage, unreadable: bool) {
         if !found.is_whole() && self.pages.insert(key) {
             self.losses.damaged_metadata_leaves += u64::from(found.damaged);
@@ -116,7 +121,8 @@ impl Damage {
         }
     }
 
-    /// Counts a damaged page of the store's own structures; `number` is that of the checkpoint at work, or of the last one.
+    /// Counts a damaged page of the store's own structures. `number`: the checkpoint in progress,
+    /// or the last one.
     pub(super) fn note_structure(&mut self, offset: u64, unreadable: bool, number: u64) {
         if self.structures.insert(offset, number).is_none() {
             self.losses.damaged_structures += 1;
@@ -125,19 +131,19 @@ impl Damage {
         }
     }
 
-    /// Forgets pages of the store's own structures that were written again.
+    /// Forgets pages of the store's own structures that were rewritten.
     pub(super) fn structures_written(&mut self, offsets: Range<u64>) {
         if !self.structures.is_empty() {
             self.structures.retain(|offset, _| !offsets.contains(offset));
         }
     }
 
-    /// Forgets what was found before this checkpoint began, which has ended.
+    /// Forgets damage found before this checkpoint, which has ended, began.
     pub(super) fn checkpoint_ended(&mut self, number: u64) {
         self.structures.retain(|_, found_at| *found_at >= number);
     }
 
-    /// Forgets a metadata page that was written again.
+    /// Forgets a metadata page that was rewritten.
     pub(super) fn page_written(&mut self, key: u64) {
         self.pages.remove(&key);
     }

@@ -6,8 +6,8 @@ use crate::slots::{SlotId, Slots};
 use disk::{Disk, DiskCompletion, DiskInfo, DiskOperation};
 use sys::{BufMut, Payload};
 
-/// Invariant: each operation that the disk has not answered stands in `operations` once, under the token that the disk got. An answer with
-/// another token is meant for a store that was given up on the same disk, and is dropped.
+/// Invariant: each unanswered operation is in `operations` once, under the token that the disk got.
+/// An answer with another token belongs to an abandoned store on the same disk, and is dropped.
 pub(super) struct Device<D> {
     disk: D,
     operations: Slots<Op>,
@@ -57,7 +57,7 @@ impl<D: Disk> Device<D> {
         self.disk.poll(arrived);
     }
 
-    /// Ends the operation of this token. Answers its purpose, `None` if it is none of this store's.
+    /// Ends the operation of this token. Returns its purpose; `None` if it is none of this store's.
     pub(super) fn end(&mut self, token: u64) -> Option<Op> {
         self.operations.remove(SlotId::from_token(token))
     }

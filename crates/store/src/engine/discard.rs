@@ -1,4 +1,4 @@
-//! Discards, and blocks that are marked as lost: a record.
+//! Discards, and blocks marked as lost: one record.
 
 use super::event::{Event, Next};
 use super::pages::WordRanges;
@@ -13,13 +13,14 @@ use smallvec::smallvec;
 use sys::Payload;
 use types::{Stamp, VolumeId};
 
-/// A record and no more. The space of the blocks stays the disk's: they are about to be written again, and a file that has to take it anew is slower by a
-/// transaction of its file system.
+/// A discard, which writes only a record. The disk keeps the space of the blocks, since they will
+/// soon be written again: a file that must allocate it anew is slower by a transaction of its file
+/// system.
 #[derive(Debug)]
 pub(super) struct DiscardTask {
     volume: VolumeId,
     stamp: Stamp,
-    /// The blocks do not become zeroes: what they held is gone.
+    /// Whether the contents of the blocks are lost, rather than zeroes.
     lost: bool,
 }
 
@@ -56,7 +57,7 @@ impl DiscardTask {
         let append = slabs.entry(slab).is_some_and(|entry| entry.append);
         let mark = if append { APPEND_LOST } else { LOST };
         let record = match self.lost {
-            // As if fresh data had been written whose checksums are not known any more.
+            // Recorded like fresh data whose checksums are not known any more.
             true => Record::Fresh { slab, first, stamp, checksums: vec![mark; count as usize] },
             false => Record::Discard { slab, first, count, stamp },
         };

@@ -1,4 +1,5 @@
-//! Applies a record in RAM when its batch is durable, and never earlier, so that reads see what a crash would leave.
+//! Applies a record in RAM when its batch is durable, and never earlier, so that reads see the
+//! state that a crash would leave.
 
 use crate::cache::PageCache;
 use crate::journal::{Pending, Standing};
@@ -9,8 +10,8 @@ use crate::overlay::{Overlay, OverlayEntry};
 use crate::record::Record;
 use types::BLOCK_BYTES;
 
-/// Changes metadata words and the overlay as a record of batch `sequence` says; its data begin at `data_block` of the journal. The pages are
-/// pinned by the record's task.
+/// Changes metadata words and the overlay by a record of batch `sequence`, whose data begin at
+/// `data_block` of the journal. The record's task has pinned the pages.
 pub(super) fn take_effect(
     pending: &Pending,
     sequence: u64,
@@ -20,7 +21,7 @@ pub(super) fn take_effect(
     overlay: &mut Overlay,
 ) {
     let Pending { record, data, standing, .. } = pending;
-    // Nothing was published, and nothing is taken back of what a read may see.
+    // The record was never visible to reads, so there is nothing to undo.
     if matches!(standing, Standing::Void | Standing::Withdraws) {
         return;
     }

@@ -1,4 +1,5 @@
-//! Flushes that tasks share: one is in flight at a time, and those that come meanwhile share the next.
+//! Flushes that tasks share: one is in flight at a time, and tasks that arrive meanwhile share the
+//! next.
 
 use crate::slots::SlotId;
 
@@ -20,7 +21,8 @@ impl Flushes {
         self.in_flight.is_none() && self.waiting.is_empty()
     }
 
-    /// Begins a flush if none is in flight and a task waits for one, or somebody else `wants` one. Answers whether one has to be submitted.
+    /// Begins a flush if none is in flight, and a task waits for one or one is `wanted`. Returns
+    /// whether to submit it.
     pub(super) fn begin(&mut self, wanted: bool) -> bool {
         let begins = self.in_flight.is_none() && (wanted || !self.waiting.is_empty());
         if begins {
@@ -29,17 +31,17 @@ impl Flushes {
         begins
     }
 
-    /// The tasks that the flush in flight covers.
+    /// Returns the tasks that the flush in flight covers.
     pub(super) fn covered(&self) -> &[SlotId] {
         self.in_flight.as_deref().unwrap_or_default()
     }
 
-    /// Ends the flush in flight. Answers the tasks that it covers.
+    /// Ends the flush in flight. Returns the tasks that it covers.
     pub(super) fn end(&mut self) -> Vec<SlotId> {
         self.in_flight.take().unwrap_or_default()
     }
 
-    /// Forgets all: the tasks are refused.
+    /// Drops all waiting tasks, which are refused.
     pub(super) fn abandon(&mut self) {
         *self = Self::default();
     }

@@ -1,13 +1,14 @@
-//! The store at work: requests in, disk operations out, answers back.
+//! The running store: requests in, disk operations out, answers back.
 //!
-//! A request becomes a task (`requests`). A task that changes something waits for its turn in its
-//! slab's line ([`crate::locks`]), then for its metadata pages, then acts by its kind (`read`, `write`,
-//! `append`, `discard`, `slab`). Between two events a task does nothing: it gets one ([`event::Event`])
-//! and answers with its next step ([`event::Next`]), which the store carries out (`steps`). Changes
-//! become visible when their journal batch is durable, in batch order: a read sees what a crash would
-//! leave.
+//! A request becomes a task (`requests`). A task with a change waits for its turn in its slab's
+//! queue ([`crate::locks`]), then for its metadata pages, then acts by its kind (`read`, `write`,
+//! `append`, `discard`, `slab`). Between two events a task does nothing: it gets one
+//! ([`event::Event`]) and answers with its next step ([`event::Next`]). The store performs that
+//! step (`steps`). Changes become visible when their journal batch is durable, in batch order: a
+//! read sees the state that a crash would leave.
 //!
-//! The state is in parts, each with its invariant above it. A part is handed the neighbours that it may touch, and nothing else.
+//! The state is in parts, each with its invariant above it. A part gets the neighbours that it may
+//! use as arguments, and nothing else.
 
 mod append;
 mod checkpoint;
@@ -73,8 +74,9 @@ pub struct StoreOptions {
     pub overlay_bytes: usize,
     /// Refuses the disk if it belongs to another pool.
     pub pool: Option<PoolId>,
-    /// Compares the data of every write with its checksums, not only of those that may go through the journal. Not needed if they were
-    /// computed in the same process: reads find what is wrong all the same.
+    /// Compares the data of every write with its checksums, not only of those that may go through
+    /// the journal. Not needed if the checksums were computed in the same process: reads still find
+    /// any damage.
     pub verify_writes: bool,
 }
 
@@ -84,7 +86,7 @@ impl Default for StoreOptions {
     }
 }
 
-/// One disk at work.
+/// One open disk.
 pub struct Store<D: Disk> {
     label: Label,
     layout: Layout,
@@ -103,20 +105,20 @@ pub struct Store<D: Disk> {
     structures: Structures,
     placing: Placing,
     damage: Damage,
-    /// Small fresh writes that wait for the next poll to say how they are written.
+    /// Small fresh writes that wait for the next poll, which decides how to write them.
     small_fresh: Vec<SlotId>,
     poisoned: bool,
-    /// Counters that are no part's own.
+    /// Counters that belong to no part.
     health: StoreHealth,
     zeroes: Buf,
     arrived: Vec<DiskCompletion>,
-    /// Something was asked for since the last poll.
+    /// Whether a request has come since the last poll.
     touched: bool,
-    /// Progress that lets a poll continue, besides operations that start and tasks that end.
+    /// Progress that continues a poll, besides operations started and tasks ended.
     moves: u64,
 }
 
-/// A disk being opened; poll it until it answers.
+/// A disk being opened; poll it for the result.
 pub struct StoreOpening<D: Disk> {
     work: DiskWork<D, Result<Opened, OpenError>>,
     options: StoreOptions,
@@ -133,7 +135,8 @@ impl<D: Disk + 'static> StoreOpening<D> {
         Self { work, options }
     }
 
-    /// `None` while it is under way; the store, or why not, once. Polls the disk.
+    /// Polls the disk. Returns `None` while the opening is in progress; then, once, the store or
+    /// the error.
     pub fn poll(&mut self) -> Option<Result<Store<D>, OpenError>> {
         let (result, disk) = self.work.poll()?;
         Some(result.map(|opened| Store::from_opened(disk, opened, self.options)))
@@ -158,9 +161,9 @@ impl<D: Disk + 'static> Store<D> {
         result.map(|opened| Self::from_opened(disk, opened, options))
     }
 
-    /// Gives up what is in RAM and opens the disk anew: label, tables and journal are read again. The way back of a poisoned
-    /// store (I9), if the disk goes past the page cache; otherwise its file has to be opened anew too, which drops what is cached of it.
-    /// Unanswered requests stay unanswered.
+    /// Drops the state in RAM and opens the disk anew: label, tables and journal are read again.
+    /// This recovers a poisoned store (I9), if the disk bypasses the page cache; otherwise its file
+    /// must be opened anew too, to drop its cached pages. Unanswered requests stay unanswered.
     pub fn reverify(self) -> StoreOpening<D> {
         let options = self.options;
         StoreOpening::new(self.device.into_disk(), options)
@@ -190,7 +193,7 @@ impl<D: Disk> Store<D> {
         let mut checkpoint =
             Checkpoint::new(anchor.sequence, own.whole_anchors.map(|anchor| anchor.map(encode)));
         if own.anchors {
-            // Opening has written the other slot.
+            // The opening has written the other slot.
             checkpoint.write_anchors(1);
         }
         if damaged_structures > 0 {
@@ -237,42 +240,43 @@ impl<D: Disk> Store<D> {
     pub fn disk_info(&self) -> &disk::DiskInfo {
         self.device.info()
     }
-    /// The disk itself, for tests that look behind the store.
+    /// Returns the disk itself, for tests that look behind the store.
     pub fn disk_mut(&mut self) -> &mut D {
         self.device.disk_mut()
     }
-    /// Gives the disk back; what is in flight is forgotten.
+    /// Returns the disk, and drops all operations in flight.
     pub fn into_disk(self) -> D {
         self.device.into_disk()
     }
-    /// The highest epoch durably promised to the volume; zero if none was.
+    /// Returns the highest epoch durably promised to the volume; zero if none was.
     pub fn promised(&self, volume: VolumeId) -> Epoch {
         self.volumes.promised(volume)
     }
-    /// Forgets what the journal's end left in doubt in regions of the volume that were changed last under `settled` or earlier:
-    /// all copies in sync, this one among them, were made equal there.
+    /// Drops the doubts left by the journal's end about regions of the volume last changed under
+    /// `settled` or earlier: all copies in sync, this one among them, were made equal there.
     pub fn settle(&mut self, volume: VolumeId, settled: Epoch) {
         self.slabs.settle(volume, settled);
     }
-    /// Whether the journal's end left something of the volume in doubt, by this opening or an earlier one, that is not settled.
+    /// Whether the journal's end left unsettled data of the volume in doubt, at this opening or an
+    /// earlier one.
     pub fn is_doubtful(&self, volume: VolumeId) -> bool {
         self.slabs.is_doubtful(volume)
     }
-    /// Every volume that was promised an epoch.
+    /// Returns every volume that was promised an epoch, with that epoch.
     pub fn promises(&self) -> Vec<(VolumeId, Epoch)> {
         self.volumes.promises()
     }
-    /// All chunks that have a slab here.
+    /// Returns all chunks that have a slab here.
     pub fn chunks(&self) -> Vec<ChunkInfo> {
         self.slabs.chunks()
     }
-    /// The bytes (offset, length) beside the slabs that are written again and again, as the journal is; the metadata of a slab are written when it
-    /// is taken.
+    /// Returns the byte ranges (offset, length) beside the slabs that are rewritten repeatedly,
+    /// like the journal. The metadata of a slab are first written when it is allocated.
     pub fn own_ranges(&self) -> [(u64, u64); 2] {
         let Layout { metadata, versions, size_bytes, .. } = self.layout;
         [(0, metadata), (versions, size_bytes - versions)]
     }
-    /// The bytes (offset, length) of a slab.
+    /// Returns the byte range (offset, length) of a slab.
     pub fn slab_range(&self, slab: types::SlabIndex) -> (u64, u64) {
         (self.layout.block_offset(slab, 0), self.layout.slab_bytes)
     }
@@ -280,27 +284,28 @@ impl<D: Disk> Store<D> {
     pub fn slab_count(&self) -> u32 {
         self.layout.slab_count
     }
-    /// Slabs that can be allocated, those not yet given back by the next checkpoint included.
+    /// Returns the number of slabs that can be allocated, including those that the next checkpoint
+    /// frees.
     pub fn free_slabs(&self) -> u32 {
         self.slabs.free_count()
     }
-    /// Blocks of one slab.
+    /// Returns the number of blocks of one slab.
     pub fn slab_blocks(&self) -> u32 {
         self.layout.slab_blocks()
     }
-    /// This disk's copy of the cluster's records; empty if none was set.
+    /// Returns this disk's copy of the cluster's records; empty if none was set.
     pub fn records(&self) -> &[u8] {
         self.records.current()
     }
-    /// RAM that the slab table and the pages' versions take, in bytes, about.
+    /// Returns the approximate RAM, in bytes, of the slab table and the pages' versions.
     pub fn table_bytes(&self) -> usize {
         self.slabs.memory_bytes() + self.pages.versions.memory_bytes()
     }
-    /// Whether a write or flush failed: nothing is written until [`Self::reverify`].
+    /// Whether a write or flush failed: the store writes nothing until [`Self::reverify`].
     pub fn is_poisoned(&self) -> bool {
         self.poisoned
     }
-    /// Whether nothing is in flight or waiting.
+    /// Whether no operation is in flight and no request waits.
     pub fn is_idle(&self) -> bool {
         self.tasks.len() == 0
             && self.device.is_idle()
@@ -309,7 +314,7 @@ impl<D: Disk> Store<D> {
             && self.records.is_idle()
             && !self.tasks.has_answers()
     }
-    /// Counters since the store was opened, and fill levels.
+    /// Returns counters since the store was opened, and fill levels.
     pub fn health(&self) -> StoreHealth {
         let Losses {
             corrupt_blocks,
@@ -349,8 +354,8 @@ impl<D: Disk> Store<D> {
         self.checkpoint.request();
     }
 
-    /// Tries writes again that found no space under a thin disk; to be called now and then. Blocks that wait in the journal go in place, and slabs that
-    /// were given back can be allocated, without waiting for the next change.
+    /// Retries writes that found no space under a thin disk; to be called at intervals. Journaled
+    /// blocks go in place, and freed slabs can be allocated, without waiting for the next change.
     pub fn retry(&mut self) {
         if self.checkpoint.retry() {
             self.touched = true;
@@ -362,7 +367,8 @@ impl<D: Disk> Store<D> {
         self.touched || self.tasks.has_answers() || self.device.has_news()
     }
 
-    /// Moves the answers that are there into `out`. Polls the disk, and issues what has gathered since the last poll.
+    /// Polls the disk, issues the operations gathered since the last poll, and moves the present
+    /// answers into `out`.
     pub fn poll(&mut self, out: &mut Vec<StoreCompletion>) {
         if !self.has_news() {
             return;
@@ -374,7 +380,7 @@ impl<D: Disk> Store<D> {
             self.complete(completion);
         }
         self.arrived = arrived;
-        // An issued operation may let others begin, which want to be issued too.
+        // An issued operation may let others begin, which must be issued too.
         loop {
             let before = self.progress();
             self.start_ready();
@@ -391,7 +397,7 @@ impl<D: Disk> Store<D> {
         (self.device.started(), self.tasks.ended(), self.moves)
     }
 
-    /// Starts what has gathered: a flush, journal batches, a checkpoint's next writes.
+    /// Issues gathered operations: a flush, journal batches, a checkpoint's next writes.
     fn issue(&mut self) {
         for id in std::mem::take(&mut self.small_fresh) {
             self.tell(id, Event::Polled);
@@ -423,7 +429,8 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Hands the answer to a disk operation to the part that asked for it. A write or a flush that failed poisons the store.
+    /// Passes the answer to a disk operation to its part. A failed write or flush poisons the
+    /// store.
     fn complete(&mut self, completion: DiskCompletion) {
         let Some(op) = self.device.end(completion.token) else { return };
         let result = completion.result;
@@ -504,8 +511,8 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Refuses every change from here on, while reads continue (I9): after a failed write or flush nothing is known about what the disk holds
-    /// beyond what was durable.
+    /// Refuses every change from here on, while reads continue (I9): after a failed write or flush,
+    /// the disk's content is unknown beyond the part that was durable.
     fn poison(&mut self, error: &DiskError) {
         if self.poisoned {
             return;

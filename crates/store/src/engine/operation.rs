@@ -1,17 +1,18 @@
-//! Why a disk operation was submitted: the store finds its way from the answer by this.
+//! Purposes of disk operations, by which the store handles their answers.
 
 use crate::slots::SlotId;
 use crate::versions::PageVersion;
 use types::SlabIndex;
 
-/// Which try of a read this is. Many errors of a medium pass, and to give up on a block costs another copy's help.
+/// The attempt of a read. Many errors of a medium are transient, and a block given up needs another
+/// copy's help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Attempt {
     First,
     Second,
 }
 
-/// A metadata page that is being read, of a slab of this generation.
+/// A read of a metadata page, of a slab of this generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PageRead {
     pub(super) key: u64,
@@ -51,7 +52,7 @@ pub(super) enum Op {
         segment: u16,
     },
     Page(PageRead),
-    /// A metadata page that is in RAM, read by a scrub to see whether the disk has it too.
+    /// A metadata page in RAM that a scrub reads to compare it with the disk.
     ScrubPage {
         read: PageRead,
         version: PageVersion,
@@ -60,7 +61,7 @@ pub(super) enum Op {
     Data {
         task: SlotId,
     },
-    /// Space given back of a freed slab.
+    /// Space of a freed slab, given back.
     Punch {
         slab: SlabIndex,
     },
@@ -73,12 +74,12 @@ pub(super) enum Op {
         page: Option<u64>,
     },
     Anchor,
-    /// Blocks of the journal that nothing needs any more, and that the medium did not give.
+    /// Blocks of the journal that nothing needs any more, and that the medium failed to read.
     JournalBlocks,
     Records,
     /// A part of the store's own structures, read by a scrub.
     Structure,
-    /// A copy of the label that was damaged.
+    /// A damaged copy of the label.
     Label {
         offset: u64,
     },

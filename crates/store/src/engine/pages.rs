@@ -1,4 +1,4 @@
-//! Metadata pages: which are in RAM, and how those that are not get there.
+//! Metadata pages: those in RAM, and reads of the others.
 
 use super::damage::Damage;
 use super::device::Device;
@@ -24,9 +24,9 @@ pub(super) type Pinned = SmallVec<[u64; 4]>;
 /// The metadata words that a task reads or changes.
 pub(super) type WordRanges = SmallVec<[Range<u32>; 2]>;
 
-/// Invariant: a page in RAM is of its slab's present owner, and shows what the journal has made
-/// durable, no more. A dirty page is written again by a checkpoint; a clean one lies in place with the
-/// version that `versions` names. A page that a task has pinned stays.
+/// Invariant: a page in RAM belongs to its slab's present owner, and shows exactly the changes that
+/// the journal has made durable. A checkpoint rewrites a dirty page; a clean one lies in place with
+/// its version in `versions`. A page pinned by a task stays.
 pub(super) struct Pages {
     disk: DiskId,
     pub(super) cache: PageCache,
@@ -37,11 +37,11 @@ pub(super) struct Pages {
 
 /// Outcome of the read of a page.
 pub(super) enum Arrival {
-    /// The page is being read once more.
+    /// The page is being read a second time.
     Again,
-    /// The page is in RAM, unless its slab changed hands meanwhile; these tasks waited for it.
+    /// The page is in RAM, unless its slab has another owner now; these tasks waited for it.
     Here(Vec<SlotId>),
-    /// The disk as a whole fails: the tasks that waited fail too.
+    /// The disk as a whole has failed: the tasks that waited fail too.
     Failed(Vec<SlotId>, DiskError),
 }
 
@@ -67,8 +67,9 @@ impl Pages {
         page_identity(self.disk, slab, entry, page)
     }
 
-    /// Pins the pages of these words of the place's slab, and reads those that are not here. Answers the pinned ones and how many are
-    /// missing, each of which answers the task when it comes ([`Self::arrived`]).
+    /// Pins the pages of these words of the place's slab, and reads the missing ones. Returns the
+    /// pinned pages, and the number of missing ones. Each of these returns the task when it arrives
+    /// ([`Self::arrived`]).
     pub(super) fn gather<D: Disk>(
         &mut self,
         task: SlotId,
@@ -106,7 +107,7 @@ impl Pages {
         device.read(Op::Page(read), layout.page_offset(read.slab(), read.page()), PAGE_BYTES);
     }
 
-    /// Takes a page that was read because it was not here.
+    /// Handles the read of a missing page.
     pub(super) fn arrived<D: Disk>(
         &mut self,
         read: PageRead,
@@ -119,7 +120,8 @@ impl Pages {
         let unreadable = matches!(result, Err(DiskError::Medium(_)));
         let found = match result {
             Ok(Some(bytes)) => self.parse(read, slabs, &bytes),
-            // Unreadable is damaged: the blocks read as corrupt, and the page heals when it is written again.
+            // An unreadable page counts as damaged: the blocks read as corrupt, and the page heals
+            // when it is rewritten.
             Ok(None) | Err(DiskError::Medium(_)) => self.parse(read, slabs, &[]),
             Err(error) => return Arrival::Failed(self.cache.loaded(read.key), error),
         };
@@ -136,7 +138,7 @@ impl Pages {
         Arrival::Here(waiters)
     }
 
-    /// `None` if the slab has changed hands since the page was asked for.
+    /// Parses a page; `None` if the slab has another owner since the page was requested.
     pub(super) fn parse(&self, read: PageRead, slabs: &SlabTable, bytes: &[u8]) -> Option<FoundPage> {
         let (slab, page) = (read.slab(), read.page());
         let entry = slabs.entry(slab).filter(|entry| entry.generation == read.generation)?;

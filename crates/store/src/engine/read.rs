@@ -1,10 +1,11 @@
-//! Reads: from the journaled blocks first, then in place; every block that comes from the disk is verified. A block that
-//! fails, or of an append chunk does not prove itself, is read once more, and again as long as what is known of it changed meanwhile: only a block that fails twice in
-//! the same place under the same checksum is corrupt. A read that the medium cannot give is done once more block by block: the blocks
-//! that it does not give then are corrupt too, and only these.
+//! Reads: from the journaled blocks first, then in place; every block that comes from the disk is
+//! verified. A block that fails, or in an append chunk does not prove itself, is read once more,
+//! and again as long as its place or checksum changes in between: only a block that fails twice in
+//! the same place under the same checksum is corrupt. A read that the medium fails is repeated
+//! block by block: the blocks that fail then are corrupt too, and only these.
 //!
-//! If the checksums are not in RAM, the blocks are read beside them, not after: a block that was read too early fails its checksum and is
-//! read once more.
+//! If the checksums are not in RAM, they and the blocks are read concurrently: a block that was
+//! read too early fails its checksum and is read once more.
 
 use super::append::Placing;
 use super::damage::Damage;
@@ -29,7 +30,7 @@ use smallvec::{SmallVec, smallvec};
 use sys::{Buf, BufMut, Payload};
 use types::{BLOCK_BYTES, Lba, VolumeId};
 
-/// Stands for the segment of a read that went ahead of its checksums.
+/// Segment number of a read that precedes its checksums.
 const EARLY: u16 = u16::MAX;
 
 /// Most blocks of one read: 4 MiB.
@@ -45,29 +46,29 @@ pub(super) struct ReadTask {
     /// Address of the first block.
     lba: Lba,
     append: bool,
-    /// The scrub that it is a part of.
+    /// Scrub that the read is a part of.
     scrub: Option<SlotId>,
     words: Vec<u64>,
     segments: SmallVec<[Segment; 2]>,
     outstanding: u32,
     failed: Option<DiskError>,
     suspects: Vec<Suspect>,
-    /// Blocks whose checksums are gone, and blocks that were found corrupt, by their place within the read. For a scrub, which continues
-    /// behind them.
+    /// Blocks without checksums, and blocks found corrupt, by their place within the read. A scrub
+    /// continues behind them.
     lost: Vec<u32>,
     corrupt: Vec<u32>,
     early: Early,
-    /// The medium did not give the whole: each block is asked for alone.
+    /// Whether the medium failed the read as a whole, so that each block is read alone.
     singly: bool,
 }
 
-/// All blocks of the read, read in place beside their checksums.
+/// All blocks of the read, read in place concurrently with their checksums.
 #[derive(Debug, Default)]
 enum Early {
-    /// Not asked for, or used up.
+    /// Not requested, or used up.
     #[default]
     No,
-    /// `awaited`: the checksums are here.
+    /// `awaited`: the checksums have arrived.
     Asked {
         awaited: bool,
     },
@@ -90,10 +91,11 @@ enum Segment {
     },
 }
 
-/// A block whose bytes did not match, or did not prove themselves: its place within the read, the checksum expected, the batch it came from.
+/// A block whose bytes did not match, or did not prove themselves: its place within the read, the
+/// expected checksum, its batch.
 type Suspect = (u32, u64, Option<u64>);
 
-/// The parts that a read meets.
+/// The parts that a read uses.
 pub(super) struct ReadNeighbours<'a, D> {
     pub(super) layout: &'a Layout,
     pub(super) zeroes: &'a Buf,
@@ -132,7 +134,7 @@ impl ReadTask {
         }
     }
 
-    /// Gives the segments their part of what was read early.
+    /// Fills the segments from the early read.
     fn fill(&mut self, bytes: &Buf) {
         for segment in &mut self.segments {
             if let Segment::Disk { at, count, journal: None, filled } = segment {
@@ -146,12 +148,12 @@ impl ReadTask {
         smallvec![place.blocks()]
     }
 
-    /// The scrub that it is a part of.
+    /// Returns the scrub that the read is a part of.
     pub(super) fn scrub(&self) -> Option<SlotId> {
         self.scrub
     }
 
-    /// The blocks that it found lost or corrupt.
+    /// Returns the blocks found lost or corrupt.
     pub(super) fn damaged(&self) -> impl Iterator<Item = (VolumeId, Lba)> {
         let blocks = self.lost.iter().chain(&self.corrupt);
         blocks.map(|at| (self.volume, self.lba.offset(u64::from(*at))))
@@ -173,7 +175,8 @@ impl ReadTask {
         }
     }
 
-    /// Reads the blocks beside their checksums, which are being read too, unless some of the blocks are known to be journaled.
+    /// Reads the blocks concurrently with their checksums, unless some of the blocks are known to
+    /// be journaled.
     pub(super) fn read_early<D: Disk>(
         &mut self,
         id: SlotId,
@@ -191,7 +194,7 @@ impl ReadTask {
         device.read(Op::ReadSegment { task: id, segment: EARLY }, offset, place.count as usize * BLOCK_BYTES);
     }
 
-    /// Takes what was read early.
+    /// Handles the end of the early read.
     fn early_read<D: Disk>(
         &mut self,
         id: SlotId,
@@ -204,13 +207,14 @@ impl ReadTask {
         near.health.refused_early += u64::from(matches!(result, Err(DiskError::Medium(_))));
         self.early = match result {
             Ok(Some(bytes)) => Early::Here(bytes.freeze()),
-            // Asked for again with the checksums at hand, and judged then.
+            // Read again with the checksums at hand, and verified then.
             _ => Early::Failed,
         };
         if awaited { self.resolve(id, place, pinned, near) } else { Next::Wait }
     }
 
-    /// Finds where each block lies, now that all pages are here, and reads the blocks that lie on the disk.
+    /// Locates each block, now that all pages are in RAM, and reads the blocks that are on the
+    /// disk.
     fn resolve<D: Disk>(
         &mut self,
         id: SlotId,
@@ -220,7 +224,7 @@ impl ReadTask {
     ) -> Next {
         let early = match std::mem::take(&mut self.early) {
             Early::Asked { .. } => {
-                // The pages stay pinned until then.
+                // The pages stay pinned until the early read ends.
                 self.early = Early::Asked { awaited: true };
                 return Next::Wait;
             }
@@ -240,7 +244,8 @@ impl ReadTask {
         }
         self.outstanding = reads.len() as u32;
         if !self.lost.is_empty() && self.scrub.is_none() {
-            // Not counted: the page that lost their checksums was, or no copy of them was left.
+            // Not counted here: the page that lost their checksums was counted, or no copy of them
+            // was left.
             let lbas = self.lost.iter().map(|at| self.lba.offset(u64::from(*at))).collect();
             return Next::fail(StoreError::Corrupt { lbas });
         }
@@ -270,7 +275,8 @@ impl ReadTask {
         }
     }
 
-    /// Divides the blocks into segments by where they lie, and notes the lost ones. Answers the reads that fill the segments.
+    /// Divides the blocks into segments by their places, and notes the lost ones. Returns the reads
+    /// that fill the segments.
     fn lay_out(&mut self, place: Place, layout: &Layout, overlay: &Overlay) -> SmallVec<[SegmentRead; 2]> {
         let overlay = (!overlay.is_empty()).then_some(overlay);
         self.lost.clear();
@@ -310,7 +316,7 @@ impl ReadTask {
         reads
     }
 
-    /// Takes a segment that was read; verifies all when it is the last.
+    /// Handles a segment that was read, and verifies all when it is the last.
     fn segment_read<D>(
         &mut self,
         place: Place,
@@ -322,7 +328,7 @@ impl ReadTask {
         self.outstanding -= 1;
         match (result, self.segments.get_mut(usize::from(segment))) {
             (Ok(Some(bytes)), Some(Segment::Disk { filled, .. })) => *filled = Some(bytes.freeze()),
-            // Blocks that the medium did not give are asked for again; any other failure failed the whole.
+            // Blocks that the medium failed are read again; any other failure fails the whole read.
             (Err(DiskError::Medium(_)), _) if self.failed.is_some() => {}
             (Err(error), _) => self.failed = Some(error),
             _ => self.failed = Some(DiskError::Invalid("a read without its buffer")),
@@ -330,9 +336,9 @@ impl ReadTask {
         if self.outstanding == 0 { self.verify(place, near) } else { Next::Wait }
     }
 
-    /// Verifies all bytes, which are here now, and answers.
+    /// Verifies all bytes, which have arrived now, and answers.
     fn verify<D>(&mut self, place: Place, near: ReadNeighbours<'_, D>) -> Next {
-        // Another volume may have written there meanwhile.
+        // Another volume may have written there since.
         if !near.slabs.is_current(place) {
             return Next::fail(StoreError::NotMapped);
         }
@@ -360,14 +366,14 @@ impl ReadTask {
             return Next::Gather;
         }
         if self.append && suspects.iter().any(|(at, ..)| near.placing.overlaps(place.block(*at))) {
-            // Half of what it was and half of what it is going to be.
+            // A half-written block: partly old, partly new.
             self.suspects.clear();
             return Next::Gather;
         }
         self.condemn(place, unreadable, &suspects, near)
     }
 
-    /// Counts blocks that failed twice, and answers which they are.
+    /// Counts blocks that failed twice, and returns them.
     fn condemn<D>(
         &mut self,
         place: Place,
@@ -376,7 +382,8 @@ impl ReadTask {
         near: ReadNeighbours<'_, D>,
     ) -> Next {
         let first = place.first;
-        // Blocks that a crash tore were never acknowledged, so reads that meet them count no damage of the disk: a later scrub does.
+        // Blocks that a crash tore were never acknowledged, so reads that meet them count no
+        // damage; a later scrub does.
         let counted = !self.append || self.scrub.is_some();
         near.damage.note_unreadable(place.slab, unreadable.iter().map(|at| first + at));
         let failed = suspects.iter().filter(|_| counted).map(|(at, ..)| first + *at);
@@ -414,7 +421,8 @@ impl ReadTask {
     }
 }
 
-/// Finds where block `at` of a read lies. A lost block has no bytes: it stands as zeroes, with a word that is not [`UNWRITTEN`].
+/// Locates block `at` of a read. A lost block has no bytes: it stands as zeroes, with a word that
+/// is not [`UNWRITTEN`].
 fn source_of(at: u32, word: u64, append: bool, journaled: Option<&OverlayEntry>) -> Segment {
     match journaled {
         Some(OverlayEntry { bytes: Some(bytes), .. }) => Segment::Kept(bytes.clone()),
@@ -426,7 +434,7 @@ fn source_of(at: u32, word: u64, append: bool, journaled: Option<&OverlayEntry>)
     }
 }
 
-/// The blocks, by their place within the read, that the medium did not give.
+/// Returns the blocks, by their place within the read, that the medium failed.
 fn find_unreadable(read: &ReadTask) -> Vec<u32> {
     let unfilled = |segment: &Segment| match segment {
         Segment::Disk { at, count, filled: None, .. } => Some(*at..*at + *count),

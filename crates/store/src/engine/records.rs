@@ -1,4 +1,4 @@
-//! This disk's copy of the cluster's records (D8), in two slots that are written by turns.
+//! This disk's copy of the cluster's records (D8), in two slots that are written alternately.
 
 use super::device::Device;
 use super::operation::Op;
@@ -16,23 +16,24 @@ use types::DiskId;
 const COPIES: u8 = 2;
 
 struct Writing {
-    /// `None`: the records are those that are current, and written again.
+    /// `None`: the current records are written again.
     task: Option<SlotId>,
     bytes: Vec<u8>,
     /// Copies that are not durable yet.
     outstanding: u8,
 }
 
-/// Invariant: the slot that is being written is never the one that holds the current records, so that a crash leaves them, or the new ones.
+/// Invariant: the slot that is being written never holds the current records, so that a crash
+/// leaves them, or the new ones.
 pub(super) struct Records {
     current: Vec<u8>,
-    /// Number of the current ones.
+    /// Sequence of the current records.
     sequence: u64,
     waiting: VecDeque<(SlotId, Vec<u8>)>,
     writing: Option<Writing>,
     /// Bytes of the records in the slots of even and of odd sequences, if both copies are known to be whole.
     whole_bytes: [Option<usize>; 2],
-    /// Slots that are to be written before all copies are whole again.
+    /// Slots to write before all copies are whole again.
     due: usize,
 }
 
@@ -58,12 +59,14 @@ impl Records {
         self.writing.is_none() && self.due == 0
     }
 
-    /// Bytes of the records in the slots of this parity, if both copies are known to be whole.
+    /// Returns the bytes of the records in the slots of this parity, if both copies are known to be
+    /// whole.
     pub(super) fn whole_bytes(&self, parity: usize) -> Option<usize> {
         self.whole_bytes[parity]
     }
 
-    /// Whether a slot of this parity as it was read is what was written there, as far as that is known still.
+    /// Whether a slot of this parity, as read, has the last content written there, as far as that
+    /// is still known.
     pub(super) fn is_whole(&self, disk: DiskId, parity: usize, slot: &[u8]) -> bool {
         if self.slot() == parity {
             return *slot == *encode_records(disk, self.sequence, &self.current);
@@ -71,20 +74,20 @@ impl Records {
         parse_records(disk, slot).is_some_and(|(sequence, _)| sequence + 1 == self.sequence)
     }
 
-    /// The slot of the current records.
+    /// Returns the slot of the current records.
     fn slot(&self) -> usize {
         (self.sequence % 2) as usize
     }
 
-    /// Has both slots written again, one after the other, with the current records if there are no new ones. If there are no current ones, the
-    /// next new ones heal a slot.
+    /// Has both slots rewritten, one after the other, with the current records unless there are new
+    /// ones. If there are no current ones, the next new ones heal a slot.
     pub(super) fn write_again(&mut self) {
         if self.sequence > 0 {
             self.due = RECORDS_SLOTS.len();
         }
     }
 
-    /// Writes the records when those before them are durable.
+    /// Writes the records once those before them are durable.
     pub(super) fn set<D: Disk>(
         &mut self,
         task: SlotId,
@@ -97,7 +100,7 @@ impl Records {
         self.write_next(disk, layout, device);
     }
 
-    /// Writes the next records, if there are any and none are being written.
+    /// Writes the next records, if there are any and no write is in progress.
     pub(super) fn write_next<D: Disk>(&mut self, disk: DiskId, layout: &Layout, device: &mut Device<D>) {
         if self.writing.is_some() {
             return;
@@ -117,8 +120,8 @@ impl Records {
         }
     }
 
-    /// Notes that a copy is durable. Answers the offsets of the slots that have the records when both do, and the task that asked for it; what
-    /// waited is written next.
+    /// Notes that a copy is durable. Once both are, returns the offsets of the slots and the
+    /// requesting task, and begins the next write.
     pub(super) fn written<D: Disk>(
         &mut self,
         disk: DiskId,
@@ -140,7 +143,7 @@ impl Records {
         Some((layout.areas().map(|area| area + RECORDS_SLOTS[slot]), task))
     }
 
-    /// Forgets what is not durable: it is refused.
+    /// Drops records that are not durable, which are refused.
     pub(super) fn abandon(&mut self) {
         self.waiting.clear();
         self.writing = None;

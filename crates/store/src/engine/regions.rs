@@ -1,4 +1,4 @@
-//! The stamps of a slab's regions, and which of them are in doubt after a crash (I5).
+//! The stamps of a slab's regions, and the regions in doubt after a crash (I5).
 
 use super::pages::WordRanges;
 use super::slab_table::SlabTable;
@@ -12,7 +12,7 @@ pub(super) fn word_ranges(layout: &Layout) -> WordRanges {
     smallvec![layout.stamp_word(0)..layout.stamp_word(layout.slab_blocks() - 1) + 1]
 }
 
-/// Answers what is known of the regions of a slab whose pages are pinned.
+/// Returns the stamps and doubts of a slab whose pages are pinned.
 pub(super) fn regions_of(
     slab: SlabIndex,
     slabs: &SlabTable,
@@ -23,7 +23,8 @@ pub(super) fn regions_of(
     let stamps: Vec<Stamp> = (first..first + layout.regions_per_slab())
         .map(|word| cache.word(slab, word).map_or(Stamp::UNKNOWN, Stamp::from_word))
         .collect();
-    // Blocks that read as never written give way to what another copy has of them, whichever of the two is believed.
+    // Blocks that read as never written yield to another copy's contents, even if that copy is
+    // trusted less.
     let doubt = slabs.entry(slab).filter(|entry| !entry.doubts_unwritten);
     let through = doubt.map_or(Epoch::default(), |entry| entry.doubtful_through);
     let in_doubt = |stamp: Stamp| through > Epoch(0) && (stamp.epoch() <= through || !stamp.is_known());

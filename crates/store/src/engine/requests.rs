@@ -1,4 +1,4 @@
-//! Requests become tasks, or are refused at once.
+//! Requests: they become tasks, or are refused at once.
 
 use super::Store;
 use super::append::{self, AppendTask};
@@ -20,7 +20,7 @@ use std::ops::Range;
 use types::{ChunkIndex, Epoch, Lba, VolumeId};
 
 impl<D: Disk> Store<D> {
-    /// Takes a request; its answer carries `token`.
+    /// Takes a request. Its answer carries `token`.
     pub fn submit(&mut self, token: u64, request: StoreRequest) {
         self.touched = true;
         if let Err(error) = self.take(token, request) {
@@ -130,7 +130,7 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// Joins the slab's line.
+    /// Joins the slab's queue.
     fn join(&mut self, id: SlotId, place: Place, span: Range<u32>, manner: Manner) {
         if self.tasks.join(id, place.slab, span, manner) {
             self.go_on(id, Next::Gather);

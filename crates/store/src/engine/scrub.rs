@@ -1,6 +1,7 @@
-//! Scrub: reads and verifies everything that is written, from a position that survives a restart (it travels with the anchor). A metadata
-//! page that is in RAM is read too: if the disk does not have it as it was written, the next checkpoint writes it again, and nothing is lost.
-//! At the end of each round come the store's own structures (`structures`).
+//! Scrub: reads and verifies everything written, from a position that survives a restart, since the
+//! anchor has it. A metadata page in RAM is read too: if the disk's page differs, the next
+//! checkpoint rewrites it, and nothing is lost. Each round ends with the store's own structures
+//! (`structures`).
 
 use super::damage::Damage;
 use super::device::Device;
@@ -27,13 +28,13 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// Returns the scrub's place in an anchor; the beginning if there is no such slab.
+    /// Returns the scrub's position from an anchor; the beginning if there is no such slab.
     pub(super) fn stored(slab: u32, block: u32, slab_count: u32) -> Self {
         if slab < slab_count { Self { slab, block } } else { Self::default() }
     }
 }
 
-/// Blocks that a scrub verifies by one read.
+/// Blocks that a scrub verifies with one read.
 pub(super) struct Piece {
     pub(super) volume: VolumeId,
     pub(super) lba: Lba,
@@ -41,12 +42,13 @@ pub(super) struct Piece {
     pub(super) place: Place,
 }
 
-/// A request to scrub on.
+/// A request to continue the scrub.
 ///
-/// Invariant: one piece is read at a time, and the position stands behind it from the time when it was handed out.
+/// Invariant: one piece is read at a time, and the position is behind it from the time when the
+/// piece was taken.
 #[derive(Debug)]
 pub(super) struct ScrubTask {
-    /// The bytes to verify, at least, unless the end comes before.
+    /// Bytes to verify at least, unless the end comes before.
     bytes: u64,
     progress: ScrubProgress,
 }
@@ -58,7 +60,7 @@ impl ScrubTask {
         Self { bytes, progress }
     }
 
-    /// The next piece; `None` when enough was verified or the end is reached.
+    /// Returns the next piece; `None` when enough was verified or the end is reached.
     pub(super) fn next_piece(
         &mut self,
         position: &mut Position,
@@ -86,12 +88,12 @@ impl ScrubTask {
         Some(Piece { volume: entry.volume, lba, append: entry.append, place })
     }
 
-    /// Notes what the read of a piece found damaged.
+    /// Notes the damage that the read of a piece found.
     pub(super) fn found(&mut self, damaged: impl Iterator<Item = (VolumeId, Lba)>) {
         self.progress.corrupt.extend(damaged);
     }
 
-    /// Notes journaled blocks that were found corrupt where the journal has them.
+    /// Notes journaled blocks that were found corrupt in the journal.
     pub(super) fn found_in_journal(&mut self, damaged: Vec<(VolumeId, Lba)>) {
         let new = damaged.into_iter().filter(|block| !self.progress.corrupt.contains(block));
         let new: Vec<_> = new.collect();
@@ -108,7 +110,8 @@ impl ScrubTask {
     }
 }
 
-/// Reads the pages that begin with a word of these blocks; with the last block those of the regions' epochs too.
+/// Reads the pages that begin with a word of these blocks; for the last block also those of the
+/// regions' epochs.
 pub(super) fn read_pages<D: Disk>(place: Place, layout: &Layout, pages: &Pages, device: &mut Device<D>) {
     let Place { slab, generation, first, count } = place;
     let page_count = layout.metadata_pages_per_slab();
@@ -129,7 +132,7 @@ fn read_page<D: Disk>(read: PageRead, version: PageVersion, layout: &Layout, dev
     device.read(Op::ScrubPage { read, version }, offset, PAGE_BYTES);
 }
 
-/// Compares a page that is in RAM with what the disk gave for it.
+/// Compares a page in RAM with the disk's.
 pub(super) fn page_read<D: Disk>(
     read: PageRead,
     version: PageVersion,
@@ -144,7 +147,7 @@ pub(super) fn page_read<D: Disk>(
     let bytes = match result {
         Ok(Some(bytes)) => bytes,
         Ok(None) | Err(DiskError::Medium(_)) => BufMut::zeroed(PAGE_BYTES),
-        // The disk as a whole fails: the next read or write reports it.
+        // The disk as a whole has failed: the next read or write reports it.
         Err(_) => return,
     };
     let unchanged = pages.cache.is_clean(read.key) && pages.versions.get(read.slab(), read.page()) == version;

@@ -1,4 +1,4 @@
-//! A chunk gets a slab of this disk, and gives it back.
+//! Allocation and release of a chunk's slab.
 
 use super::checkpoint::Checkpoint;
 use super::device::Device;
@@ -36,8 +36,9 @@ pub(super) struct SlabNeighbours<'a, D> {
 
 /// An allocation.
 ///
-/// Invariant: `taken` names the slab from the time when the task takes it until the slab is recorded or put back. The record is queued when the
-/// slab's metadata, all of it unwritten, is durable: nothing of an owner before can be read through the new one's pages.
+/// Invariant: `taken` names the slab from the time when the task takes it until the slab is
+/// recorded or put back. The record is queued when the slab's metadata, all of it unwritten, is
+/// durable: the new owner's pages never expose data of a former owner.
 #[derive(Debug)]
 pub(super) struct AllocateTask {
     volume: VolumeId,
@@ -53,12 +54,12 @@ impl AllocateTask {
         Self { volume, chunk, epoch, append, taken: None }
     }
 
-    /// The chunk that it is for.
+    /// Returns the chunk to allocate for.
     pub(super) fn chunk(&self) -> (VolumeId, ChunkIndex) {
         (self.volume, self.chunk)
     }
 
-    /// The answer to another allocation of the same chunk, when this one was answered so.
+    /// Returns the answer to another allocation of the same chunk, after this one's answer.
     pub(super) fn answer_other(
         &self,
         other: &Self,
@@ -71,7 +72,7 @@ impl AllocateTask {
         }
     }
 
-    /// Puts the slab back that it took and did not record.
+    /// Puts back the slab that the task took and did not record.
     pub(super) fn give_up(&mut self, slabs: &mut SlabTable) {
         if let Some((slab, _)) = self.taken.take() {
             slabs.put_back(slab);
@@ -104,7 +105,7 @@ impl AllocateTask {
         }
     }
 
-    /// Takes a free slab and writes its metadata, or waits for one that a checkpoint is going to release.
+    /// Takes a free slab and writes its metadata, or waits for one that a checkpoint will release.
     fn find_slab<D: Disk>(&mut self, id: SlotId, near: SlabNeighbours<'_, D>) -> Next {
         let Some((slab, generation)) = near.slabs.take_free() else {
             if near.slabs.has_quarantined() {
@@ -128,7 +129,7 @@ impl AllocateTask {
         Next::Wait
     }
 
-    /// The slab's metadata is durable.
+    /// Records the allocation, now that the slab's metadata is durable.
     fn flushed<D>(&self, slab: SlabIndex, generation: u64, near: SlabNeighbours<'_, D>) -> Next {
         if let Err(fenced) = near.volumes.check(self.volume, self.epoch) {
             return Next::fail(fenced);
@@ -148,7 +149,7 @@ impl AllocateTask {
     }
 }
 
-/// A slab that is given back, whole. It stands in its line behind all changes of the slab.
+/// Release of a whole slab. It stands in its slab's queue behind all changes of the slab.
 #[derive(Debug)]
 pub(super) struct FreeTask {
     volume: VolumeId,

@@ -1,4 +1,5 @@
-//! Slabs and what uses them: which chunk each belongs to, which can be allocated, and when one that was given back can be.
+//! Slabs and their use: the chunk of each, those that can be allocated, and the time when a freed
+//! one can be.
 
 use super::place::Place;
 use crate::api::{ChunkEntry, StoreError};
@@ -18,24 +19,26 @@ pub struct ChunkInfo {
     pub chunk: ChunkIndex,
     /// Slab that holds the chunk's copy.
     pub slab: SlabIndex,
-    /// Allocated for class [`WriteClass::Append`](crate::api::WriteClass::Append).
+    /// Whether it was allocated for class [`WriteClass::Append`](crate::api::WriteClass::Append).
     pub append: bool,
     /// The epoch under which it was allocated.
     pub epoch: Epoch,
 }
 
-/// A slab that was given back: free for use when a checkpoint has passed its record and its space is given back.
+/// A freed slab: usable again when a checkpoint has passed its record and its space on the disk is
+/// given back.
 #[derive(Debug, Clone, Copy)]
 struct Quarantine {
     sequence: u64,
     punching: bool,
 }
 
-/// The slab table in RAM, and which slabs can be allocated.
+/// The slab table in RAM, and the slabs that can be allocated.
 ///
-/// Invariant: each slab has an owner in `entries`, or is `free`, or is `quarantined`, or is being prepared for an allocation that is not
-/// recorded yet; never two of these. A freed slab is not free before a checkpoint has passed the record that freed it: until then replay
-/// gives its blocks to the chunk before. A generation is never given twice.
+/// Invariant: each slab has an owner in `entries`, or is `free`, or is `quarantined`, or is being
+/// prepared for an allocation that is not recorded yet; never two of these. A freed slab is not
+/// free before a checkpoint has passed the record that freed it: until then replay gives its blocks
+/// to the former chunk. A generation is never used twice.
 pub(super) struct SlabTable {
     entries: Vec<Option<SlabEntry>>,
     by_chunk: IdentityMap<(VolumeId, ChunkIndex), SlabIndex>,
@@ -72,7 +75,7 @@ impl SlabTable {
         }
     }
 
-    /// Entries, and the map from chunks to them at its usual load.
+    /// Returns the bytes of the entries, and of the map from chunks to them at its usual load.
     pub(super) fn memory_bytes(&self) -> usize {
         let mapped = size_of::<((VolumeId, ChunkIndex), SlabIndex)>() + 1;
         self.entries.capacity() * size_of::<Option<SlabEntry>>() + self.by_chunk.capacity() * 8 / 7 * mapped
@@ -86,7 +89,7 @@ impl SlabTable {
     pub(super) fn entry(&self, slab: SlabIndex) -> Option<&SlabEntry> {
         self.entries.get(slab.0 as usize)?.as_ref()
     }
-    /// Whether the slab has the owner still that it had when the place was found.
+    /// Whether the slab still has the owner of the time when the place was found.
     pub(super) fn is_current(&self, place: Place) -> bool {
         self.entry(place.slab).is_some_and(|entry| entry.generation == place.generation)
     }
@@ -136,7 +139,7 @@ impl SlabTable {
     pub(super) fn mark_changed_pages(&mut self, pages: BTreeSet<usize>) {
         self.changed_pages.extend(pages);
     }
-    /// Whether page `page` of the table as it was read is intact and not what was written last.
+    /// Whether page `page` of the table as read is intact and differs from the last write.
     pub(super) fn is_other(&self, disk: DiskId, page: usize, bytes: &[u8]) -> bool {
         let first_leaf = page * LEAVES_PER_PAGE;
         let leaves = (first_leaf..).zip(bytes.chunks_exact(LEAF_BYTES));
@@ -152,13 +155,14 @@ impl SlabTable {
     pub(super) fn is_changed(&self) -> bool {
         !self.changed_pages.is_empty()
     }
-    /// Answers what a checkpoint has to write: pages of the slab table, and the sequence for the leaves of both tables.
+    /// Takes the content for a checkpoint to write: pages of the slab table, and the sequence for
+    /// the leaves of both tables.
     pub(super) fn take_changed(&mut self) -> (BTreeSet<usize>, u64) {
         self.sequence += 1;
         (std::mem::take(&mut self.changed_pages), self.sequence)
     }
 
-    /// Forgets doubts about regions that were changed last under `settled` or earlier.
+    /// Drops doubts about regions last changed under `settled` or earlier.
     pub(super) fn settle(&mut self, volume: VolumeId, settled: Epoch) {
         for (slab, entry) in (0..).map(SlabIndex).zip(&mut self.entries) {
             let Some(entry) = entry.as_mut().filter(|entry| entry.volume == volume) else { continue };
@@ -187,7 +191,8 @@ impl SlabTable {
         self.changed_pages.insert(slab_page(slab));
     }
 
-    /// Makes an allocation of a chunk wait for one that is at work already. Answers whether there is none, so that this one does the work.
+    /// Makes an allocation of a chunk wait for one already in progress. Returns whether there is
+    /// none, so that this one proceeds.
     pub(super) fn begin_allocating(&mut self, volume: VolumeId, chunk: ChunkIndex, task: SlotId) -> bool {
         match self.allocating.get_mut(&(volume, chunk)) {
             Some(waiting) => {
@@ -201,12 +206,12 @@ impl SlabTable {
         }
     }
 
-    /// The other tasks that wait for the chunk, whose allocation has ended.
+    /// Returns the other tasks that wait for the chunk, whose allocation has ended.
     pub(super) fn end_allocating(&mut self, volume: VolumeId, chunk: ChunkIndex) -> Vec<SlotId> {
         self.allocating.remove(&(volume, chunk)).unwrap_or_default()
     }
 
-    /// Takes a free slab for an allocation, with the generation that it is going to have.
+    /// Takes a free slab for an allocation, with the generation that it will have.
     pub(super) fn take_free(&mut self) -> Option<(SlabIndex, u64)> {
         let slab = self.free.pop_first()?;
         debug_assert!(self.entry(slab).is_none(), "a free slab has no owner");
@@ -230,7 +235,8 @@ impl SlabTable {
         self.set(slab, Some(entry));
     }
 
-    /// Notes that the record that frees the slab is durable, in the batch of this sequence; `punching`: its space is being given back.
+    /// Notes that the record that frees the slab is durable, in the batch of this sequence.
+    /// `punching`: the disk is giving its space back.
     pub(super) fn freed(&mut self, slab: SlabIndex, sequence: u64, punching: bool) {
         self.set(slab, None);
         self.quarantine(slab, sequence, punching);
@@ -241,7 +247,7 @@ impl SlabTable {
         self.quarantined.insert(slab, Quarantine { sequence, punching });
     }
 
-    /// Makes a freed slab free before its time. A planted bug does so.
+    /// Makes a freed slab free too early, for a planted bug.
     pub(super) fn free_too_early(&mut self, slab: SlabIndex) {
         self.quarantined.remove(&slab);
         self.free.insert(slab);
@@ -265,8 +271,9 @@ impl SlabTable {
         !self.waiting_for_slab.is_empty()
     }
 
-    /// Frees the slabs whose records a checkpoint up to `through` has passed. Answers the allocations that look for a slab again: as many
-    /// as there are slabs, and all if no slab is going to become free.
+    /// Frees the slabs whose records a checkpoint up to `through` has passed. Returns the
+    /// allocations that look for a slab again: as many as there are slabs, and all if no slab will
+    /// become free.
     pub(super) fn release(&mut self, through: u64) -> Vec<SlotId> {
         let released: Vec<SlabIndex> = self
             .quarantined
@@ -283,7 +290,7 @@ impl SlabTable {
         self.waiting_for_slab.drain(..served).collect()
     }
 
-    /// The allocations that wait for a slab, when no checkpoint is going to release one for now.
+    /// Returns the allocations that wait for a slab, if no checkpoint will release one for now.
     pub(super) fn refuse_waiting(&mut self) -> Vec<SlotId> {
         std::mem::take(&mut self.waiting_for_slab).into()
     }

@@ -1,6 +1,5 @@
-//! The way of a task: it gets an event, answers with its next step, and the store carries that out.
-//! Every place at which one part learns what another has done is here; the parts do not know each
-//! other's tasks.
+//! A task's steps: it gets an event and answers with its next step, which the store performs. All
+//! news from one part to another passes here; the parts do not know each other's tasks.
 
 use super::checkpoint::{Checkpoint, Ended};
 use super::event::{Event, Next};
@@ -21,18 +20,18 @@ use sys::{BufMut, Payload};
 use types::{Epoch, SlabIndex};
 
 impl<D: Disk> Store<D> {
-    /// Sends a task an event and carries out its next step.
+    /// Sends a task an event and performs its next step.
     pub(super) fn tell(&mut self, id: SlotId, event: Event) {
         let next = self.step(id, event);
-        // A write in place that ended may have been the last one that a promise waited for.
+        // A write in place that ended may be the last one that a promise waited for.
         for promise in self.volumes.take_due() {
             self.go_on(promise, Next::Gather);
         }
         self.go_on(id, next);
     }
 
-    /// Carries out a task's next step, and all that follows: a loop, since a scrub of cached pieces that
-    /// are empty continues at once.
+    /// Performs a task's next step, and all that follows. A loop, since a scrub of empty cached
+    /// pieces continues at once.
     pub(super) fn go_on(&mut self, mut id: SlotId, mut next: Next) {
         loop {
             (id, next) = match next {
@@ -77,11 +76,12 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Pins the task's pages, reading those that are not in RAM; the task has its turn when all are.
+    /// Pins the task's pages, and reads those that are not in RAM. The task has its turn when all
+    /// are.
     fn gather(&mut self, id: SlotId) -> Next {
         let Some(task) = self.tasks.get_mut(id) else { return Next::Wait };
         let Some(place) = task.place else { return self.step(id, Event::Turn) };
-        // The slab may have been given back, or to another chunk, since the task was taken.
+        // The slab may have been freed, or given to another chunk, since the task was taken.
         if !self.slabs.is_current(place) {
             return Next::fail(StoreError::NotMapped);
         }
@@ -92,7 +92,7 @@ impl<D: Disk> Store<D> {
         if task.pages_missing > 0 { Next::Wait } else { self.step(id, Event::Turn) }
     }
 
-    /// Sends a task an event. Answers its next step.
+    /// Sends a task an event. Returns its next step.
     fn step(&mut self, id: SlotId, event: Event) -> Next {
         let Some(task) = self.tasks.get_mut(id) else { return Next::Wait };
         match (&mut task.kind, task.place) {
@@ -184,7 +184,8 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// All that was admitted under an older epoch stands before the promise's record in the journal, or is refused by the fence.
+    /// Changes admitted under an older epoch precede the promise's record in the journal, or are
+    /// refused by the fence.
     fn step_promise(&mut self, id: SlotId, event: Event) -> Next {
         let Some(Task { kind: Kind::Promise { volume, epoch }, .. }) = self.tasks.get(id) else {
             return Next::Wait;
@@ -217,7 +218,8 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Reads the next piece of a scrub, or answers it. Answers the task that continues, and its step.
+    /// Reads the next piece of a scrub, or answers the scrub. Returns the task that continues, and
+    /// its step.
     pub(super) fn scrub_on(&mut self, id: SlotId) -> (SlotId, Next) {
         let Some(Task { kind: Kind::Scrub(scrub), .. }) = self.tasks.get_mut(id) else {
             return (id, Next::Wait);
@@ -264,7 +266,7 @@ impl<D: Disk> Store<D> {
         (&mut self.structures, near)
     }
 
-    /// A checkpoint has ended, or records were written.
+    /// Continues the scrub of structures, after a checkpoint has ended or records were written.
     pub(super) fn resume_structures(&mut self) {
         let (structures, near) = self.structures_beside_neighbours();
         let ended = structures.resume(near);
@@ -281,8 +283,8 @@ impl<D: Disk> Store<D> {
         self.go_on(task, next);
     }
 
-    /// Answers a task and releases what it holds. Answers the task that continues because of that, and its
-    /// step.
+    /// Answers a task and releases its pages and queue place. Returns the task that continues
+    /// because of that, and its step.
     fn finish(&mut self, id: SlotId, result: Result<StoreReply, StoreError>) -> Option<(SlotId, Next)> {
         match self.tasks.get_mut(id).map(|task| &mut task.kind) {
             Some(Kind::Read(read)) if read.scrub().is_some() => {
@@ -292,7 +294,7 @@ impl<D: Disk> Store<D> {
                 let Kind::Scrub(task) = &mut self.tasks.get_mut(scrub)?.kind else { return None };
                 task.found(damaged.into_iter());
                 match result {
-                    // A chunk that was freed meanwhile has nothing to verify.
+                    // A chunk freed since has nothing to verify.
                     Ok(_) | Err(StoreError::NotMapped) => Some(self.scrub_on(scrub)),
                     Err(error) => Some((scrub, Next::fail(error))),
                 }
@@ -308,7 +310,7 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Answers an allocation and those that asked for the same chunk meanwhile.
+    /// Answers an allocation, and the others that waited for the same chunk.
     fn finish_allocation(&mut self, id: SlotId, result: Result<StoreReply, StoreError>) {
         let Some(Task { kind: Kind::Allocate(allocate), .. }) = self.tasks.get_mut(id) else { return };
         allocate.give_up(&mut self.slabs);
@@ -333,7 +335,7 @@ impl<D: Disk> Store<D> {
         self.tasks.queued(id);
     }
 
-    /// Takes a metadata page that tasks wait for.
+    /// Handles a metadata page that tasks wait for.
     pub(super) fn page_read(&mut self, read: PageRead, result: Result<Option<BufMut>, DiskError>) {
         let (slabs, damage) = (&self.slabs, &mut self.damage);
         let arrival = self.pages.arrived(read, result, slabs, damage, &self.layout, &mut self.device);
@@ -351,7 +353,7 @@ impl<D: Disk> Store<D> {
     fn page_arrived(&mut self, id: SlotId, key: u64) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         if !self.pages.cache.pin(key) {
-            // The slab changed hands meanwhile: those who wait for its new owner's page begin again.
+            // The slab has another owner now: the tasks that wait for this page begin again.
             self.pages.unpin(std::mem::take(&mut task.pinned));
             return self.go_on(id, Next::Gather);
         }
@@ -362,7 +364,7 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// A write of fresh or append data, or of a new slab's metadata, completed.
+    /// Handles the end of a write of fresh or append data, or of a new slab's metadata.
     pub(super) fn data_written(&mut self, id: SlotId, result: Result<(), DiskError>) {
         match result {
             Ok(()) | Err(DiskError::NoSpace) => self.tell(id, Event::Written(result)),
@@ -370,13 +372,14 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// A batch is durable.
+    /// Handles a batch that is durable.
     pub(super) fn batch_written(&mut self, sequence: u64) {
         self.journal.written(sequence);
         self.commit_batches();
     }
 
-    /// The oldest batches in flight take effect, in order, as far as they are durable with all that belongs to them.
+    /// Applies the oldest batches in flight, in order, as far as they are durable with all that
+    /// belongs to them.
     fn commit_batches(&mut self) {
         while let Some(batch) = self.journal.next_committed() {
             let mut data_block = batch.data_block;
@@ -390,7 +393,8 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// A flush has begun: records of what it makes durable go beside it.
+    /// Handles the begin of a flush: records of the writes that it makes durable can be written
+    /// concurrently.
     pub(super) fn flush_begun(&mut self) {
         for id in self.flushes.covered().to_vec() {
             if let Some(Task { kind: Kind::Write(_), .. }) = self.tasks.get(id) {
@@ -399,7 +403,7 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// The flush in flight is done.
+    /// Handles the end of the flush in flight.
     pub(super) fn flushed(&mut self) {
         for id in self.flushes.end() {
             self.tell(id, Event::Flushed);
@@ -415,7 +419,7 @@ impl<D: Disk> Store<D> {
         self.checkpoint_ended(ended);
     }
 
-    /// Refuses the changes that wait for the journal, which is full and cannot be emptied.
+    /// Refuses the changes that wait for the journal, since it is full and cannot be emptied.
     pub(super) fn refuse_pending(&mut self) {
         for id in self.journal.refuse_pending() {
             self.health.no_space += 1;
@@ -442,7 +446,7 @@ impl<D: Disk> Store<D> {
         (&mut self.checkpoint, near)
     }
 
-    /// Reports one of its last writes to the checkpoint.
+    /// Reports the end of one of its last writes to the checkpoint.
     pub(super) fn end_checkpoint(
         &mut self,
         written: impl FnOnce(&mut Checkpoint, checkpoint::Ending<'_, D>) -> Option<Ended>,
@@ -483,7 +487,8 @@ impl<D: Disk> Store<D> {
         self.resume_structures();
     }
 
-    /// Space was given back, or could not be: a discard is advice.
+    /// Handles the end of a discard of a slab's space. A failure does not matter, since a discard
+    /// is advice.
     pub(super) fn punched(&mut self, slab: SlabIndex) {
         self.slabs.punched(slab);
         if self.slabs.is_awaited() {

@@ -3,8 +3,8 @@
 //! journal that a crash would replay. All of them are in RAM too, so damaged ones are written again:
 //! copies of the label here, one after the other; all else by its usual way.
 //!
-//! Bytes that are written while they are read may be half old and half new, and are not judged: the piece is read again, a few times at most, after
-//! the checkpoint or the records that are being written.
+//! A piece that is being written while it is read may be half old and half new. It is not judged,
+//! but read again, a few times at most, after the checkpoint or the write of records in progress.
 
 use super::checkpoint::Checkpoint;
 use super::damage::Damage;
@@ -32,14 +32,14 @@ use types::{Lba, VolumeId};
 
 /// Most bytes read at once.
 const READ_BYTES_MAX: usize = 1 << 20;
-/// Pages that are judged together, of tables, versions and journal: 1 MiB.
+/// Pages of tables, versions and journal that are judged together: 1 MiB.
 const PIECE_PAGES: usize = READ_BYTES_MAX / PAGE_BYTES;
-/// A piece that is written so often while it is read is left to the next round.
+/// Attempts after which a piece that is always being written is left to the next round.
 const TRIES_MAX: u32 = 4;
 /// Copies of label, anchors and records: two slots in each of two areas.
 const COPIES: usize = 4;
 
-/// The part that is read and judged at once.
+/// The unit that is read and judged at once.
 #[derive(Debug, Clone, Copy)]
 enum Piece {
     Label { copy: usize },
@@ -51,10 +51,10 @@ enum Piece {
 }
 
 enum State {
-    /// Waits until a checkpoint or a write of records has ended.
+    /// Waiting for the end of a checkpoint or of a write of records.
     Waiting,
     Reading(Reading),
-    /// A copy of the label is being written.
+    /// Writing a copy of the label.
     Writing,
 }
 
@@ -62,25 +62,25 @@ enum State {
 struct Reading {
     offset: u64,
     bytes: BufMut,
-    /// Bytes that are here, or that the medium did not give.
+    /// Bytes read, or failed by the medium, so far.
     at: usize,
-    /// Up to here the medium failed, and is asked page by page.
+    /// End of the part that the medium failed as a whole, and that is read page by page.
     singly_until: usize,
     page_attempt: Attempt,
-    /// Pages of the piece that the medium did not give; they stand as zeroes.
+    /// Pages of the piece that the medium failed to read; they stand as zeroes.
     unreadable: BTreeSet<usize>,
     attempt: Attempt,
     /// Reads that the medium refused.
     refused: u64,
-    /// Bytes written to structures of the kind when the read began.
+    /// Bytes written to structures of this kind when the read began.
     written: u64,
 }
 
 struct Pass {
-    /// The scrub that waits for it.
+    /// The scrub that waits for the pass.
     task: SlotId,
     piece: Piece,
-    /// Times that this piece could not be judged.
+    /// Failed attempts to judge this piece.
     tries: u32,
     state: State,
     /// Last batch of the journal to verify.
@@ -88,17 +88,18 @@ struct Pass {
     corrupt: Vec<(VolumeId, Lba)>,
 }
 
-/// A pass that ended: the scrub that waited for it, and the journaled blocks that it found corrupt.
+/// End of a pass: the scrub that waited for it, and the journaled blocks that it found corrupt.
 pub(super) struct PassEnded {
     pub(super) task: SlotId,
     pub(super) corrupt: Vec<(VolumeId, Lba)>,
 }
 
-/// The pass at work, if there is one.
+/// The pass in progress, if any.
 ///
-/// Invariant: one read or one write is in flight at a time, or none while it waits. A piece is judged only if nothing of its kind was being
-/// written when the read began, nor was since; a batch of the journal, if its space was not given back meanwhile. A copy of the label is
-/// written only while it is known to be damaged.
+/// Invariant: one read or one write is in flight at a time, or none while the pass waits. A piece
+/// is judged only if nothing of its kind was being written when the read began or since; a batch of
+/// the journal, if its space was not freed since. A copy of the label is written only while it is
+/// known to be damaged.
 #[derive(Default)]
 pub(super) struct Structures {
     pass: Option<Pass>,
@@ -108,11 +109,11 @@ pub(super) struct Structures {
 #[derive(Default)]
 struct Judged {
     damaged: BTreeSet<usize>,
-    /// Of these, data of the journal.
+    /// Of these, damaged data of the journal.
     data: BTreeMap<usize, (u64, DamagedBlock)>,
 }
 
-/// The parts whose structures are read, and that write them again.
+/// The parts whose structures are read and rewritten.
 pub(super) struct StructureNeighbours<'a, D> {
     pub(super) label: &'a Label,
     pub(super) layout: &'a Layout,
@@ -129,7 +130,8 @@ pub(super) struct StructureNeighbours<'a, D> {
 }
 
 impl Structures {
-    /// Begins a pass. Answers whether the scrub has to wait for it; another one that is at work serves as well.
+    /// Begins a pass. Returns whether the scrub must wait for it; a pass already in progress serves
+    /// as well.
     pub(super) fn begin<D: Disk>(&mut self, task: SlotId, mut near: StructureNeighbours<'_, D>) -> bool {
         if self.pass.is_some() || Planted::OwnNotScrubbed.is_planted() {
             return false;
@@ -148,7 +150,7 @@ impl Structures {
         true
     }
 
-    /// Takes what was read.
+    /// Handles the end of a read.
     pub(super) fn read<D: Disk>(
         &mut self,
         result: Result<Option<BufMut>, DiskError>,
@@ -169,14 +171,15 @@ impl Structures {
         self.end_unless(goes_on)
     }
 
-    /// Continues if it waited: a checkpoint has ended, or records were written.
+    /// Continues a waiting pass, after a checkpoint has ended or records were written.
     pub(super) fn resume<D: Disk>(&mut self, mut near: StructureNeighbours<'_, D>) -> Option<PassEnded> {
         let pass = self.pass.as_mut().filter(|pass| matches!(pass.state, State::Waiting))?;
         let goes_on = pass.read_piece(&mut near);
         self.end_unless(goes_on)
     }
 
-    /// Ends the pass at work, since the store is poisoned. An answer that is still to come finds none.
+    /// Ends the pass in progress, since the store is poisoned. An answer still in flight is
+    /// dropped.
     pub(super) fn give_up(&mut self) -> Option<PassEnded> {
         self.end_unless(false)
     }
@@ -188,7 +191,7 @@ impl Structures {
 }
 
 impl Pass {
-    /// Moves to the next piece. Answers whether there is one.
+    /// Moves to the next piece. Returns whether there is one.
     fn next_piece<D: Disk>(&mut self, near: &mut StructureNeighbours<'_, D>) -> bool {
         match self.piece.next(near, self.journal_end) {
             Some(next) => {
@@ -199,7 +202,7 @@ impl Pass {
         }
     }
 
-    /// Begins to read the piece, or the first after it that can be judged.
+    /// Begins to read the piece, or the first one after it that can be judged.
     fn read_piece<D: Disk>(&mut self, near: &mut StructureNeighbours<'_, D>) -> bool {
         loop {
             if let Some((offset, len)) = self.piece.place(near, self.journal_end) {
@@ -226,7 +229,7 @@ impl Pass {
     ) -> bool {
         let State::Reading(reading) = &mut self.state else { return true };
         if !reading.take(result) {
-            // The disk as a whole fails: the next read or write reports it.
+            // The disk as a whole has failed: the next read or write reports it.
             return self.next_piece(near);
         }
         if reading.at < reading.bytes.len() {
@@ -261,7 +264,8 @@ impl Pass {
         self.write_again(reading.offset, damaged.copied(), near) || self.next_piece(near)
     }
 
-    /// Counts what is damaged. A journaled block that is nowhere else is a corrupt block, to be repaired from another copy.
+    /// Counts damage. A journaled block that is nowhere else is a corrupt block, to be repaired
+    /// from another copy.
     fn count<D>(&mut self, judged: &Judged, reading: &Reading, near: &mut StructureNeighbours<'_, D>) {
         for &page in judged.damaged.union(&reading.unreadable) {
             let unreadable = reading.unreadable.contains(&page);
@@ -286,7 +290,8 @@ impl Pass {
         }
     }
 
-    /// Has damaged pages of the piece written again. Answers whether that is under way here, and has to be waited for.
+    /// Has damaged pages of the piece rewritten. Returns whether this pass itself does so, and must
+    /// wait.
     fn write_again<D: Disk>(
         &mut self,
         offset: u64,
@@ -338,7 +343,7 @@ impl Reading {
         }
     }
 
-    /// Begins anew: what failed its checksums may pass when it is read once more.
+    /// Begins the piece anew: a failed checksum may pass on another read.
     fn read_again(&mut self) {
         (self.at, self.singly_until, self.attempt) = (0, 0, Attempt::Second);
         self.unreadable.clear();
@@ -354,7 +359,7 @@ impl Reading {
         device.read(Op::Structure, self.offset + self.at as u64, self.next_len());
     }
 
-    /// Takes the bytes read. Answers whether to continue: false if the disk as a whole failed.
+    /// Takes the bytes read. Returns whether to continue: false if the disk as a whole failed.
     fn take(&mut self, result: Result<Option<BufMut>, DiskError>) -> bool {
         let len = self.next_len();
         self.refused += u64::from(matches!(result, Err(DiskError::Medium(_))));
@@ -383,7 +388,8 @@ impl Reading {
 }
 
 impl Piece {
-    /// The piece after this one; pieces of the journal come last, up to batch `journal_end`.
+    /// Returns the piece after this one. Pieces of the journal come last, up to batch
+    /// `journal_end`.
     fn next<D>(self, near: &StructureNeighbours<'_, D>, journal_end: u64) -> Option<Self> {
         let layout = near.layout;
         let next = match self {
@@ -403,7 +409,7 @@ impl Piece {
             }
             Self::Versions { .. } => Self::Journal { sequence: near.journal.first_live() },
             Self::Journal { sequence } => {
-                // Batches that were given back meanwhile need no verification.
+                // Batches whose space was freed since need no verification.
                 let run = near.journal.run_from(sequence, journal_end, PIECE_PAGES as u32);
                 let behind = run.map_or(sequence, |run| run.last_sequence + 1);
                 Self::Journal { sequence: behind.max(near.journal.first_live()) }
@@ -415,7 +421,7 @@ impl Piece {
         }
     }
 
-    /// Offset and bytes of what has to be read for it; `None` if it is not known what has to be there.
+    /// Returns offset and size in bytes of the piece; `None` if its expected content is not known.
     fn place<D>(self, near: &StructureNeighbours<'_, D>, journal_end: u64) -> Option<(u64, usize)> {
         let layout = near.layout;
         let slot_of = |slots: [u64; 2], copy: usize| layout.areas()[copy / 2] + slots[copy % 2];
@@ -444,7 +450,7 @@ impl Piece {
         }
     }
 
-    /// Whether structures of its kind are on their way to the disk, so that it is not known what a read finds.
+    /// Whether structures of this kind are being written, so that a read may find either state.
     fn is_being_written<D>(self, near: &StructureNeighbours<'_, D>) -> bool {
         match self {
             Self::Label { .. } | Self::Journal { .. } => false,
@@ -454,14 +460,14 @@ impl Piece {
         }
     }
 
-    /// Changes with each write to structures of its kind.
+    /// Returns a number that changes with each write to structures of this kind.
     fn written<D: Disk>(self, near: &StructureNeighbours<'_, D>) -> u64 {
         let written = near.device.written();
         match self {
             Self::Label { .. } => 0,
             Self::Anchor { .. } | Self::Records { .. } => written.anchors,
             Self::Tables { .. } | Self::Versions { .. } => written.tables,
-            // Batches are written once. Their space is given back first when it is to be written again.
+            // A batch is written once, and its space is freed before it is written again.
             Self::Journal { sequence } => u64::from(near.journal.first_live() > sequence),
         }
     }
@@ -499,7 +505,7 @@ impl Piece {
     }
 }
 
-/// Judges batches that follow each other from this sequence on, as replay would.
+/// Judges consecutive batches from this sequence on, as replay would.
 fn judge_batches<D>(sequence: u64, bytes: &[u8], near: &StructureNeighbours<'_, D>) -> Judged {
     let mut judged = Judged::default();
     let mut page = 0;

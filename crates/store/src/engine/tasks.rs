@@ -1,4 +1,4 @@
-//! Requests at work, and the answers that wait to be fetched.
+//! Requests in progress, and the answers that wait to be polled.
 
 use super::append::AppendTask;
 use super::discard::DiscardTask;
@@ -19,12 +19,12 @@ use std::ops::Range;
 use types::{Epoch, SlabIndex, VolumeId};
 
 pub(super) struct Task {
-    /// Taken when the answer is given.
+    /// Token of the request; taken when the task is answered.
     token: Option<u64>,
     pub(super) place: Option<Place>,
-    /// The slab in whose line it stands.
+    /// The slab in whose queue the task stands.
     lock: Option<SlabIndex>,
-    /// Pages pinned for it.
+    /// Pages pinned for the task.
     pub(super) pinned: Pinned,
     pub(super) pages_missing: u32,
     pub(super) kind: Kind,
@@ -49,7 +49,7 @@ impl Task {
         !matches!(self.kind, Kind::Read(_) | Kind::Regions | Kind::Scrub(_))
     }
 
-    /// The metadata words that it reads or changes.
+    /// Returns the metadata words that the task reads or changes.
     pub(super) fn word_ranges(&self, place: Place, layout: &Layout) -> WordRanges {
         match &self.kind {
             Kind::Read(read) => read.word_ranges(place),
@@ -67,8 +67,8 @@ impl Task {
     }
 }
 
-/// Invariant: each request is one task until it is answered, once; some tasks continue after that (one
-/// whose record is being taken back). A task holds its place in its slab's line and its pinned pages
+/// Invariant: each request is one task until its single answer; some tasks continue after that (one
+/// that withdraws its record). A task keeps its place in its slab's queue and its pinned pages
 /// until it ends, and then neither.
 pub(super) struct Tasks {
     tasks: Slots<Task>,
@@ -91,12 +91,12 @@ impl Tasks {
         }
     }
 
-    /// Makes a task of a request that is answered with `token`.
+    /// Makes a task of a request, whose answer carries `token`.
     pub(super) fn take(&mut self, token: u64, place: Option<Place>, kind: Kind) -> SlotId {
         self.insert(Some(token), place, kind)
     }
 
-    /// Makes a task that is a part of another, and is not answered.
+    /// Makes a task that is a part of another and gets no answer.
     pub(super) fn take_part(&mut self, place: Place, kind: Kind) -> SlotId {
         self.insert(None, Some(place), kind)
     }
@@ -124,7 +124,7 @@ impl Tasks {
         out.append(&mut self.answers);
     }
 
-    /// Joins the slab's line. Answers whether the task's turn has come at once.
+    /// Joins the slab's queue. Returns whether the task's turn has come at once.
     pub(super) fn join(&mut self, id: SlotId, slab: SlabIndex, span: Range<u32>, manner: Manner) -> bool {
         if let Some(task) = self.tasks.get_mut(id) {
             debug_assert!(task.lock.is_none(), "a task stands in one line");
@@ -133,13 +133,13 @@ impl Tasks {
         self.locks.join(slab, span.start, span.end - span.start, manner, id)
     }
 
-    /// Whether a change that makes blocks of the slab unwritten is in its line.
+    /// Whether the slab's queue has a change that makes blocks unwritten.
     pub(super) fn awaits_discard(&self, slab: SlabIndex) -> bool {
         self.locks.awaits_discard(slab)
     }
 
-    /// Notes that the task's record stands in the journal's queue. The changes that may start now do so when the work at hand is done, not
-    /// within it ([`Self::next_ready`]).
+    /// Notes that the task's record is in the journal's queue. Changes that may start now do so
+    /// after the present step, not within it ([`Self::next_ready`]).
     pub(super) fn queued(&mut self, id: SlotId) {
         if let Some(slab) = self.tasks.get(id).and_then(|task| task.lock) {
             self.ready.extend(self.locks.queued(slab, id));
@@ -153,19 +153,19 @@ impl Tasks {
         !self.ready.is_empty()
     }
 
-    /// Answers a request that is no task.
+    /// Answers a request that has no task.
     pub(super) fn answer_at_once(&mut self, token: u64, result: Result<StoreReply, StoreError>) {
         self.answers.push(StoreCompletion { token, result });
     }
 
-    /// Answers a task that continues and keeps what it holds.
+    /// Answers a task that continues, and keeps its queue place and pages.
     pub(super) fn answer(&mut self, id: SlotId, result: Result<StoreReply, StoreError>) {
         if let Some(token) = self.tasks.get_mut(id).and_then(|task| task.token.take()) {
             self.answers.push(StoreCompletion { token, result });
         }
     }
 
-    /// Answers a task and lets go of what it holds.
+    /// Answers a task, and releases its queue place and pages.
     pub(super) fn finish(&mut self, id: SlotId, result: Result<StoreReply, StoreError>, pages: &mut Pages) {
         self.answer(id, result);
         self.ended += 1;
@@ -176,7 +176,7 @@ impl Tasks {
         }
     }
 
-    /// Refuses all that would change the disk.
+    /// Refuses all tasks that would change the disk.
     pub(super) fn refuse_changes(&mut self, error: &StoreError, pages: &mut Pages) {
         for id in self.tasks.ids() {
             if self.tasks.get(id).is_some_and(Task::changes) {

@@ -1,4 +1,4 @@
-//! Epochs promised to volumes (I3): who may still write.
+//! Epochs promised to volumes (I3), which decide the owners that may still write.
 
 use crate::api::StoreError;
 use crate::layout::{LEAVES_PER_PAGE, PROMISE_ENTRIES_PER_LEAF, PROMISE_PAGES};
@@ -11,15 +11,16 @@ use types::{Epoch, Stamp, VolumeId};
 /// Most volumes that can be promised an epoch.
 const PROMISES_MAX: usize = PROMISE_PAGES * LEAVES_PER_PAGE * PROMISE_ENTRIES_PER_LEAF;
 
-/// Invariant: `promised` is durable and never above `fence`; a request below `fence` is refused. The record of a promise is queued when no
-/// write of the volume is on its way straight into place: such a write passed the old fence, and may not land after the promise.
+/// Invariant: `promised` is durable and never above `fence`; a request below `fence` is refused.
+/// The record of a promise is queued when no write of the volume is in flight straight into place:
+/// such a write passed the old fence, and may not land after the promise.
 #[derive(Default)]
 struct Volume {
     promised: Epoch,
     fence: Epoch,
-    /// The volume is no more: it takes no place in the table.
+    /// Whether the volume is deleted, so that it needs no place in the table.
     is_forgotten: bool,
-    /// Writes on their way straight into place.
+    /// Writes in flight straight into place.
     in_place: u32,
     waiting_promises: Vec<SlotId>,
 }
@@ -27,17 +28,17 @@ struct Volume {
 /// Whether the fence of a promise is forgotten with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Forgets {
-    /// The volume is no more: its owner of before is refused while the store is open.
+    /// The volume is deleted: its former owner is refused while the store is open.
     KeepingFence,
-    /// The volume is still there, and its owner is to be taken again.
+    /// The volume still exists, and its owner must be accepted again.
     WithFence,
 }
 
-/// The volumes that were promised an epoch, or write straight into place.
+/// Volumes that were promised an epoch, or have writes in flight straight into place.
 pub(super) struct Volumes {
     volumes: IdentityMap<VolumeId, Volume>,
     places: PromisePlaces,
-    /// The table on disk has to be written again.
+    /// Whether the table on disk must be rewritten.
     changed: bool,
     /// Promises whose records may be queued now.
     due: Vec<SlotId>,
@@ -52,7 +53,7 @@ impl Volumes {
         Self { volumes, places, changed, due: Vec::new() }
     }
 
-    /// The highest epoch durably promised to the volume; zero if none was.
+    /// Returns the highest epoch durably promised to the volume; zero if none was.
     pub(super) fn promised(&self, volume: VolumeId) -> Epoch {
         self.volumes.get(&volume).map_or(Epoch(0), |state| state.promised)
     }
@@ -85,7 +86,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// Refuses all epochs that the volume has had, of which nothing is known soon.
+    /// Refuses all epochs that the volume has had, before its promise is forgotten.
     pub(super) fn begin_forgetting(&mut self, volume: VolumeId) -> Result<(), StoreError> {
         let state = self.volumes.get_mut(&volume).filter(|state| state.promised.0 > 0);
         let state = state.ok_or(StoreError::Invalid("nothing was promised to the volume"))?;
@@ -96,7 +97,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// Notes that it is durable that a promise is forgotten.
+    /// Forgets a promise, now that the record of that is durable.
     pub(super) fn forget(&mut self, volume: VolumeId, how: Forgets) {
         if let Some(state) = self.volumes.get_mut(&volume) {
             state.is_forgotten = state.fence == state.promised.next();
@@ -108,7 +109,8 @@ impl Volumes {
         }
     }
 
-    /// Makes a promise wait for the writes that are on their way straight into place. Answers whether there are any.
+    /// Makes a promise wait for the writes in flight straight into place. Returns whether there are
+    /// any.
     pub(super) fn await_in_place(&mut self, volume: VolumeId, promise: SlotId) -> bool {
         let Some(state) = self.volumes.get_mut(&volume).filter(|state| state.in_place > 0) else {
             return false;
@@ -130,7 +132,8 @@ impl Volumes {
         self.volumes.entry(volume).or_default().in_place += 1;
     }
 
-    /// Ends a write straight into place. The promises that waited for the last one are due ([`Self::take_due`]).
+    /// Ends a write straight into place. Promises that waited for the last one are due
+    /// ([`Self::take_due`]).
     pub(super) fn end_in_place(&mut self, volume: VolumeId) {
         let Some(state) = self.volumes.get_mut(&volume) else { return };
         debug_assert!(state.in_place > 0, "a write in place ends once");
@@ -147,7 +150,7 @@ impl Volumes {
     pub(super) fn is_changed(&self) -> bool {
         self.changed
     }
-    /// Whether the table has to be written; it counts as written from here on.
+    /// Whether the table must be written; it counts as written from here on.
     pub(super) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }
@@ -155,13 +158,13 @@ impl Volumes {
         self.changed = true;
     }
 
-    /// The promises by their place in the table.
+    /// Returns the promises by their place in the table.
     pub(super) fn arrange(&mut self) -> Vec<Option<(VolumeId, Epoch)>> {
         let promises = self.promises();
         self.places.arrange(&promises)
     }
 
-    /// Forgets the promises that wait: they are refused.
+    /// Drops the waiting promises, which are refused.
     pub(super) fn abandon(&mut self) {
         self.volumes.values_mut().for_each(|state| state.waiting_promises.clear());
         self.due.clear();

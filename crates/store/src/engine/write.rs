@@ -1,14 +1,14 @@
 //! Overwrites and fresh writes.
 //!
-//! An overwrite is one journal record with its data. A fresh write goes in place, to blocks that read
-//! as zeroes until its record gives them their checksums: its bytes are written once. If it is alone on
-//! the disk, it is written durably, with its record beside it. Otherwise its record goes beside the
-//! flush that it shares with others. The first of data and record to become durable waits for the
-//! other; replay checks whether the data are there. A small write that is alone is journaled like an
-//! overwrite: one durable write instead of two. If fresh blocks turn out to hold something (the volume
-//! reuses them without a discard), few are journaled like an overwrite and many are first made
-//! unwritten by a record of their own, so that a crash never leaves bytes beside the checksum of
-//! others.
+//! An overwrite is one journal record with its data. A fresh write goes in place, to blocks that
+//! read as zeroes until its record gives them their checksums: its bytes are written once. A fresh
+//! write that is alone on the disk is written durably, concurrently with its record. Otherwise its
+//! record is written concurrently with the flush that it shares with others. The first of data and
+//! record to become durable waits for the other; replay checks whether the data are there. A small
+//! write that is alone goes through the journal like an overwrite: one durable write instead of
+//! two. If fresh blocks turn out to hold data (the volume reuses them without a discard), few
+//! blocks go through the journal like an overwrite. Many first become unwritten by a record of
+//! their own, so that a crash never leaves bytes under the checksum of others.
 
 use super::checkpoint::Checkpoint;
 use super::damage::Damage;
@@ -34,13 +34,13 @@ use types::{BLOCK_BYTES, Lba, Stamp, VolumeId};
 
 /// Most blocks of an overwrite: 64 KiB go through the journal.
 const OVERWRITE_BLOCKS_MAX: u32 = 16;
-/// Most blocks of a fresh write that may go through the journal, below 32 KiB: beyond, to write each byte twice costs more than the
-/// records and the flush that are saved.
+/// Most blocks of a fresh write that may go through the journal, below 32 KiB. For more blocks,
+/// writing each byte twice costs more than the saved record and flush.
 const JOURNALED_FRESH_BLOCKS_MAX: u32 = 7;
 /// Most blocks of any write: 1 MiB.
 pub(super) const WRITE_BLOCKS_MAX: usize = 256;
 
-/// A write of any class as it was asked for.
+/// A write of any class, as requested.
 pub(super) struct WriteRequest {
     pub(super) volume: VolumeId,
     pub(super) stamp: Stamp,
@@ -51,7 +51,7 @@ pub(super) struct WriteRequest {
 }
 
 impl WriteRequest {
-    /// Returns the number of blocks, if it is allowed.
+    /// Returns the number of blocks, if the write is allowed.
     pub(super) fn blocks(&self) -> Result<u32, StoreError> {
         let len = self.data.len();
         if len == 0 || !len.is_multiple_of(BLOCK_BYTES) || len > WRITE_BLOCKS_MAX * BLOCK_BYTES {
@@ -73,7 +73,8 @@ impl WriteRequest {
             return Ok(());
         }
         let reserved = self.checksums.iter().any(|checksum| matches!(*checksum, UNWRITTEN | LOST));
-        // Replay recognises a whole batch by its data: data that does not match never gets into the journal.
+        // Replay recognizes a whole batch by its data, so data that do not match never get into the
+        // journal.
         let journaled = self.class == WriteClass::Overwrite || blocks <= JOURNALED_FRESH_BLOCKS_MAX;
         let matches = if verify || journaled {
             codes::payload_matches(self.volume, self.lba, &self.data, &self.checksums)
@@ -98,38 +99,39 @@ fn payload_proves_itself(volume: VolumeId, lba: Lba, data: &Payload) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Waiting,
-    /// The blocks' old checksums are being withdrawn.
+    /// Withdrawing the blocks' old checksums.
     Withdrawing,
-    /// Journaled blocks of this place are just being applied.
+    /// Waiting for a checkpoint that is applying journaled blocks of this place.
     AwaitingCheckpoint,
-    /// On the way into place, without a record.
+    /// Data being written in place, without a record.
     Writing,
     /// The data wait for a flush to begin, or for its end if the record has been queued.
     Flushing,
     Recording,
-    /// Data and record on their way beside each other.
+    /// Data and record being written concurrently.
     Both,
-    /// The data found no space: the record is being taken back.
+    /// The data found no space: withdrawing the record.
     TakingBack,
 }
 
 /// An overwrite or a fresh write.
 ///
-/// Invariant: bytes go straight into place (`Writing`, `Both`) only if the blocks' durable words say that they are unwritten and no checkpoint is
-/// writing there; the record that gives them their checksums takes effect when it and the bytes are durable, and the task stands in its slab's
-/// line until then: nobody writes to the place meanwhile.
+/// Invariant: bytes go straight into place (`Writing`, `Both`) only if the blocks' durable words
+/// say that they are unwritten and no checkpoint is writing there. The record that gives them their
+/// checksums takes effect when both it and the bytes are durable. Until then the task stays in its
+/// slab's queue, so that no other task writes to the place.
 #[derive(Debug)]
 pub(super) struct WriteTask {
     volume: VolumeId,
     stamp: Stamp,
-    /// Overwrites blocks that may hold acknowledged data.
+    /// Whether the write overwrites blocks that may hold acknowledged data.
     overwrites: bool,
     data: Payload,
     checksums: Checksums,
     stage: Stage,
 }
 
-/// The parts that a write meets.
+/// The parts that a write uses.
 pub(super) struct WriteNeighbours<'a, D> {
     pub(super) layout: &'a Layout,
     pub(super) device: &'a mut Device<D>,
@@ -139,7 +141,7 @@ pub(super) struct WriteNeighbours<'a, D> {
     pub(super) checkpoint: &'a mut Checkpoint,
     pub(super) damage: &'a mut Damage,
     pub(super) health: &'a mut StoreHealth,
-    /// Nobody is there to share a flush or a batch with.
+    /// Whether no other task could share a flush or a batch.
     pub(super) alone: bool,
 }
 
@@ -214,8 +216,8 @@ impl WriteTask {
         Next::Record(record, data)
     }
 
-    /// Writes fresh blocks in place; nothing points to them and they read as zeroes. Durably and beside its record if no other task could share
-    /// the flush.
+    /// Writes fresh blocks in place, which nothing points to and which read as zeroes. If no other
+    /// task could share the flush, writes durably and concurrently with the record.
     fn place_fresh<D: Disk>(&mut self, id: SlotId, place: Place, near: WriteNeighbours<'_, D>) -> Next {
         let applying = near.checkpoint.is_applying(place.slab, place.first, place.count);
         if applying && !Planted::ApplyOverFresh.is_planted() {
@@ -223,7 +225,7 @@ impl WriteTask {
             near.checkpoint.await_end(id);
             return Next::Wait;
         }
-        // The epoch may have changed while the write waited.
+        // The fence may have risen while the write waited.
         if let Err(fenced) = near.volumes.check(self.volume, self.stamp.epoch()) {
             return Next::fail(fenced);
         }
@@ -254,7 +256,8 @@ impl WriteTask {
         if beside { Next::Placed } else { Next::Flush }
     }
 
-    /// The flush that covers its bytes has begun: it is going to end about when a batch does that begins now.
+    /// Queues the record, since the flush that covers the bytes has begun: it will end about when a
+    /// batch that begins now does.
     fn flushing(&mut self, place: Place, volumes: &Volumes) -> Next {
         debug_assert_eq!(self.stage, Stage::Flushing);
         match volumes.check(self.volume, self.stamp.epoch()) {

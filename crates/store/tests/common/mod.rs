@@ -80,7 +80,7 @@ impl<D: Disk> Rig<D> {
         }
     }
 
-    /// Polls until the request is answered; a bounded number of times.
+    /// Polls until the request is answered, a bounded number of times.
     pub fn wait(&mut self, token: u64) -> Result<StoreReply, StoreError> {
         for _ in 0..100_000 {
             if let Some(answer) = self.answers.remove(&token) {
@@ -167,7 +167,7 @@ pub fn write_request_at(stamp: impl Into<Stamp>, class: WriteClass, lba: u64, by
     StoreRequest::Write { volume: VOLUME, stamp: stamp.into(), lba: Lba(lba), class, data, checksums }
 }
 
-/// The blocks as an append chunk takes them; their first eight bytes are their order.
+/// Seals blocks for an append chunk; their first eight bytes are their order.
 pub fn sealed(lba: u64, bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for (lba, block) in (lba..).zip(bytes.chunks_mut(BLOCK_BYTES)) {
@@ -177,7 +177,7 @@ pub fn sealed(lba: u64, bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Blocks that say what they are: block `n` of version `version`.
+/// Makes blocks that identify themselves: block `n` of version `version`.
 pub fn pattern(version: u64, blocks: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(blocks * BLOCK_BYTES);
     for block in 0..blocks as u64 {
@@ -190,8 +190,9 @@ pub fn pattern(version: u64, blocks: usize) -> Vec<u8> {
     out
 }
 
-/// A disk on which 16 blocks from 32 on found no room beside their record, and a power cut tore the batch that was to withdraw that. An overwrite of
-/// block 100 is durable, and one of block 101 was in the torn batch.
+/// Makes a disk on which 16 blocks from 32 on found no space, concurrently with their record, and a
+/// power cut tore the batch that withdrew it. An overwrite of block 100 is durable, and one of
+/// block 101 was in the torn batch.
 pub fn with_torn_withdrawal() -> Rig<CrashDisk> {
     let polls = |rig: &mut Rig<CrashDisk>| (0..20).for_each(|_| rig.poll());
     let mut rig = new_rig();

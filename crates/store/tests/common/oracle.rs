@@ -7,7 +7,7 @@ use store::api::{StoreError, WriteClass};
 use types::{BLOCK_BYTES, ChunkIndex, Epoch, Lba};
 
 pub const CHUNK_BLOCKS: u64 = 256;
-/// Chunks 0, 1 and 3 hold data, chunk 2 is for append writes. Chunk 3 comes and goes.
+/// Chunks 0, 1 and 3 hold data, chunk 2 is for append writes. Chunk 3 is allocated and freed.
 pub const CHUNKS: u64 = 4;
 pub const APPEND_CHUNK: u64 = 2;
 pub const CHANGING_CHUNK: u64 = 3;
@@ -22,7 +22,7 @@ pub enum Change {
     Promise { epoch: u64 },
 }
 
-/// Versions by block (zero: zeroes), and what is mapped and promised.
+/// Versions by block (zero: zeroes), and the mapped chunks and promises.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
     pub blocks: Vec<u64>,
@@ -37,14 +37,14 @@ impl Default for State {
     }
 }
 
-/// The content of a block: its version everywhere.
+/// Returns the content of a block: its version throughout.
 pub fn block_of(version: u64) -> [u8; BLOCK_BYTES] {
     let mut block = [0; BLOCK_BYTES];
     block.as_chunks_mut::<8>().0.iter_mut().for_each(|word| *word = version.to_le_bytes());
     block
 }
 
-/// The version of the `at`th block of a write.
+/// Returns the version of the `at`th block of a write.
 pub fn version_at(version: u64, at: u64) -> u64 {
     version << 16 | at << 4 | 1
 }
@@ -68,7 +68,7 @@ impl State {
         }
     }
 
-    /// A fresh write over written blocks may have got as far as making them unwritten.
+    /// A fresh write over written blocks may have only made them unwritten so far.
     fn withdrawn(&self, change: &Change) -> Option<Self> {
         match change {
             Change::Write { class: WriteClass::Fresh, lba, blocks, .. } if *blocks > 7 => {
@@ -116,7 +116,8 @@ impl Oracle {
         &self.acknowledged_state
     }
 
-    /// Whether the found state is one that a crash at this point may leave. Appended blocks are judged one by one.
+    /// Whether a crash at this point may leave the found state. Appended blocks are judged one by
+    /// one.
     pub fn allows(&self, found: &State) -> Result<(), String> {
         let (appends, others): (Vec<_>, Vec<_>) = self
             .changes
@@ -174,7 +175,7 @@ fn reachable(state: &State, changes: &[(Change, bool)], found: &State) -> bool {
         || state.withdrawn(change).is_some_and(|withdrawn| reachable(&withdrawn, rest, found))
 }
 
-/// Opens what a crash left and reads everything. Any corrupt block is an error.
+/// Opens the disk after a crash and reads everything. Any corrupt block is an error.
 pub fn examine(disk: CrashDisk) -> Result<(State, Rig<CrashDisk>), String> {
     let store = Store::open_with(disk, small_options()).map_err(|error| format!("does not open: {error}"))?;
     let mut rig = Rig::new(store);
@@ -213,7 +214,7 @@ pub fn read_state(rig: &mut Rig<CrashDisk>) -> Result<State, String> {
     Ok(state)
 }
 
-/// The request that a change is.
+/// Returns the request for a change.
 pub fn request_of(change: &Change, epoch: Epoch) -> store::api::StoreRequest {
     use store::api::StoreRequest;
     match change {
@@ -240,7 +241,7 @@ pub fn request_of(change: &Change, epoch: Epoch) -> store::api::StoreRequest {
     }
 }
 
-/// Numbers by chance, the same for the same seed.
+/// Random numbers, the same for the same seed.
 pub struct Dice(pub u64);
 
 impl Dice {
@@ -249,7 +250,7 @@ impl Dice {
         (self.0 >> 33) % bound
     }
 
-    /// A change that makes sense when `state` was reached; `busy`: the changing chunk has changes in flight.
+    /// Makes a change that is valid in `state`; `busy`: the changing chunk has changes in flight.
     pub fn change(&mut self, version: u64, state: &State, busy: bool) -> Change {
         let chunk = [0, 0, 0, 1, APPEND_CHUNK, CHANGING_CHUNK][self.below(6) as usize];
         if chunk == CHANGING_CHUNK {

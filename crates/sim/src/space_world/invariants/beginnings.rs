@@ -1,9 +1,11 @@
 //! I1: a chunk begins with as many copies as the volume keeps, unless a disk is out.
 //!
-//! A disk that is retired excuses nothing, whether it is there or away: it is given no new chunks. Nor does one that is full.
+//! A retired disk excuses nothing, whether present or absent: it gets no new chunks. Nor does a
+//! full disk.
 //!
-//! Looked at when the first write to a chunk is acknowledged that no disk had a slab of when a client asked for it. If no disk was out since,
-//! and none has left, all copies must be there. A chunk that began earlier may wait for a rebuild.
+//! Checked when the first write to a chunk is acknowledged that had no slab on any disk when a
+//! client requested it. If no disk was out since, and none has left, all copies must exist. A chunk
+//! that began earlier may wait for a rebuild.
 
 use records::VolumeRecord;
 use std::collections::BTreeMap;
@@ -11,16 +13,16 @@ use types::{ChunkIndex, DiskId};
 
 #[derive(Default)]
 pub struct Beginnings {
-    /// Whether the record in force has a disk out.
+    /// Whether a disk is out by the record in force.
     is_out: bool,
-    /// The step at which a record with a disk out was last in force.
+    /// Step at which a record with a disk out was last in force.
     last_out: u64,
-    /// The step at which no disk had a slab of the chunk.
+    /// Step at which no disk had a slab of the chunk.
     unborn: BTreeMap<ChunkIndex, u64>,
 }
 
 impl Beginnings {
-    /// Takes notice of a record that takes the place of another.
+    /// Notes a record that replaces another.
     pub fn committed(&mut self, after: &VolumeRecord, retired: Option<DiskId>, step: u64) {
         let too_few = after.in_sync.len() < usize::from(after.resiliency.copies());
         let is_out = after.stale.iter().any(|stale| too_few || Some(stale.disk) != retired);
@@ -30,7 +32,8 @@ impl Beginnings {
         self.is_out = is_out;
     }
 
-    /// A client asks for a write to the chunk. `is_unborn`: no disk has a slab of it. `is_latest`: the coordinator has the record in force.
+    /// Notes a client's request to write to the chunk. `is_unborn`: no disk has a slab of it.
+    /// `is_latest`: the coordinator has the record in force.
     pub fn asked(&mut self, chunk: ChunkIndex, is_unborn: bool, is_latest: bool, step: u64) {
         if is_unborn && is_latest && !self.is_out {
             self.unborn.insert(chunk, step);
@@ -39,7 +42,8 @@ impl Beginnings {
         }
     }
 
-    /// A write to the chunk was acknowledged under the record `own`, by which `count` copies of it count.
+    /// Checks a write to the chunk that was acknowledged under the record `own`, by which `count`
+    /// copies of it count.
     pub fn acknowledged(&mut self, chunk: ChunkIndex, own: &VolumeRecord, count: usize) -> Option<String> {
         let since = self.unborn.remove(&chunk)?;
         let is_moving = own.building.iter().any(|(_, building)| *building == chunk);

@@ -1,14 +1,14 @@
-//! No chunk is short of copies unseen: either a job makes them, or the record names a disk that is away (which `health` tells). None
-//! keeps more than it should.
+//! No chunk is short of copies unnoticed: either a job makes them, or the record names an absent
+//! disk, which `health` reports. No chunk keeps too many copies.
 //!
-//! Checked in every interval of the manager. A chunk between two jobs, or being allocated, is short for
-//! a moment; one that stays short is forgotten.
+//! Checked in every interval of the manager. A chunk between two jobs, or being allocated, is short
+//! for a moment; a chunk that stays short was forgotten.
 
 use records::VolumeRecord;
 use types::DiskId;
 
-/// Virtual nanoseconds after which a shortage without a reason counts as forgotten: several times the interval in which jobs are
-/// planned.
+/// Virtual nanoseconds after which a shortage without a reason counts as forgotten: several times
+/// the planning interval of jobs.
 const PATIENCE: u64 = 1_500_000_000;
 
 /// Chunks with fewer and with more in-sync copies than wanted.
@@ -20,14 +20,14 @@ pub struct Wrong {
     pub too_many: u64,
 }
 
-/// Watch over the time for which chunks have had a wrong number of copies without a reason.
+/// Tracks the time for which chunks have had a wrong number of copies without a reason.
 #[derive(Debug, Default)]
 pub struct Watch {
     since: Option<u64>,
 }
 
 impl Watch {
-    /// `jobs`: jobs that run.
+    /// Checks the numbers of copies; `jobs`: running jobs.
     pub fn look(
         &mut self,
         now: u64,
@@ -46,7 +46,7 @@ impl Watch {
             .then(|| format!("copies: {wrong:?}, no disk is away and no job runs: {record:?}"))
     }
 
-    /// Nobody serves the volume.
+    /// Resets the times, since no node serves the volume.
     pub fn forget(&mut self) {
         self.since = None;
     }

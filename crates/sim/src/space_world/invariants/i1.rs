@@ -1,12 +1,13 @@
 //! I1: an acknowledged durable write is on every in-sync copy, and on at least min-copies of them.
 //!
-//! Looked at when the client has its answer: no in-sync disk of the record in force that has the block may hold a value older
-//! than one that was acknowledged.
+//! Checked when the client has its answer: no in-sync disk of the record in force that has the
+//! block may hold a value older than an acknowledged one.
 
 use crate::space_world::oracle::Register;
 
-/// `copies`: the block's value on each in-sync copy of the record in force, `None` if it is garbage;
-/// `count`: the in-sync copies by the record that the coordinator acknowledged under.
+/// Checks one write. `copies`: the block's value on each in-sync copy of the record in force,
+/// `None` if it is garbage; `count`: the in-sync copies by the record under which the coordinator
+/// acknowledged.
 pub fn check(
     lba: u64,
     register: &Register,

@@ -5,7 +5,8 @@
 use crate::space_world::oracle::Register;
 use records::VolumeRecord;
 
-/// A disk must not be in sync and stale, and must not vanish from the record while it is the only one.
+/// Checks a change of the record: a disk must not be in sync and stale, and the only disk must not
+/// vanish from the record.
 pub fn check_record(before: &VolumeRecord, after: &VolumeRecord) -> Option<String> {
     if after.in_sync.is_empty() && !before.in_sync.is_empty() {
         return Some("I5: the record names no in-sync disk".into());
@@ -21,7 +22,7 @@ pub fn check_record(before: &VolumeRecord, after: &VolumeRecord) -> Option<Strin
     forgotten.map(|disk| format!("I5: disk {disk} left without being remembered as stale"))
 }
 
-/// `copies`: the value on each in-sync disk that has the block.
+/// Checks a block. `copies`: the value on each in-sync disk that has the block.
 pub fn check_block(lba: u64, register: &Register, copies: &[Option<u64>], now: u64) -> Option<String> {
     let zero_is_fine = !register.is_outdated(register.zeroes(), now);
     let alive = copies.iter().any(|copy| copy.is_some_and(|value| !register.is_outdated(value, now)));

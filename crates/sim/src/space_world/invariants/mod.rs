@@ -1,4 +1,4 @@
-//! One file per invariant; each says what it proves, and gets the events.
+//! One file per invariant. Each says what it proves, and gets the events of the run.
 
 pub mod beginnings;
 pub mod copies;

@@ -1,4 +1,5 @@
-//! Making the copies of one region equal: the one step that reconciliation, repair, resync and rebuild are made of.
+//! Making the copies of one region equal: the step from which reconciliation, repair, resync and
+//! rebuild are built.
 //!
 //! # How it works
 //!
@@ -9,7 +10,7 @@
 //! | stage | sent | ends when | next |
 //! |---|---|---|---|
 //! | locking | nothing | the lock is granted | reading |
-//! | reading | a read of the region to each copy; once more around blocks that a store names as corrupt | all have answered | writing; reading again, if a block is missing and a copy was left out because its disk is away; the end, for a comparison |
+//! | reading | a read of the region to each copy; once more around blocks that a store reports as corrupt | all have answered | writing; reading again, if a block is missing and a copy was left out because its disk is away; the end, for a comparison |
 //! | writing | a write for each run of blocks that differ; before these, after a crash and if some copy takes several, one that stamps the trusted copies, so that they stay trusted after another crash in between | all have answered | verifying; the end, if nothing differs |
 //! | verifying | a read of the region to each disk that was written to | all have answered | the end |
 //!
@@ -20,10 +21,10 @@
 //! | compare | all in-sync copies | nothing |
 //! | resync, build | the first in-sync copy (others if it is corrupt, if the chunk is of class `Append`, or if a copy is given up for the new one) and the target | the target, which does not count yet; in-sync copies if the target had the last intact one, or if all were read |
 //!
-//! A block without an intact copy that counts is taken from the returning disk, if that has surely not
-//! missed it ([`super::absences`]). Any other block is lost, and reported. A copy in the making marks
-//! it as lost, so that reads of this block alone fail until it is written again. The copies that count
-//! stay as they are: a block that is unreadable now may be readable later.
+//! A block without an intact copy that counts is taken from the returning disk, if that disk has
+//! surely not missed it ([`super::absences`]). Any other block is lost, and reported. A copy in the
+//! making marks it as lost, so that reads of this block alone fail until it is written again. The
+//! copies that count stay as they are: a block that is unreadable now may be readable later.
 //!
 //! Reads of the volume that met a corrupt block, or that want the newest of blocks that prove
 //! themselves, wait for such a step. The blocks that it chose answer them, whether or not the copies
@@ -60,9 +61,10 @@
 //! | a written block does not read back | the step fails, the disk has lost a write; at the third region in a row it has failed |
 //! | a block has no intact copy | not a failure: the block is lost, the others are made equal |
 //!
-//! A repair that failed is noted ([`super::verify`]) and done again when all copies can be reached; reconciliations, resyncs and builds
-//! are wanted until they succeed. A step that is cut off anywhere can be done again: it writes only blocks that it read from a copy, and
-//! marks blocks as lost only in a copy that does not count.
+//! [`super::verify`] remembers a failed repair and repeats it when all copies can be reached.
+//! Reconciliations, resyncs and builds are retried until they succeed. A step interrupted at any
+//! point can be repeated: it writes only blocks that it read from a copy, and marks blocks as lost
+//! only in a copy that does not count.
 
 mod region;
 
@@ -482,7 +484,7 @@ fn send_writes(key: SyncKey, purpose: Purpose, writes: Vec<(DiskId, ReplicaOpera
     }
 }
 
-/// Reports disks with damaged blocks.
+/// Reports disks with damaged blocks to the operator.
 fn tell_damage(chunk: ChunkIndex, damage: Vec<Damage>, shared: &mut Shared) {
     for Damage { disk, corrupt, older } in damage {
         shared.mailbox.counters.corrupt_blocks += corrupt.len() as u64;

@@ -1,4 +1,5 @@
-//! One step on one region: the blocks read from each copy, and the writes that follow. Sends nothing itself.
+//! One step on one region: the blocks read from each copy, and the writes that follow. Leaves
+//! sending to `Syncing`.
 
 use super::super::choosing::{Belief, Candidate, RegionCopy, choose, choose_after_crash};
 use super::super::dirty_regions::Believed;
@@ -36,7 +37,7 @@ impl Gather {
     }
 }
 
-/// A read of the volume that the blocks chosen by a step answer.
+/// A read of the volume that waits for the blocks chosen by a step.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Waiting {
     pub operation: OperationKey,
@@ -55,7 +56,7 @@ pub(super) enum Stage {
 /// Result of one read of a copy.
 pub(super) enum Found {
     Blocks(Vec<Option<Candidate>>),
-    /// The store has these blocks corrupt, and returned no block.
+    /// These blocks are corrupt by the store, which returned no block.
     Corrupt(Vec<Lba>),
     Gone,
 }
@@ -80,7 +81,7 @@ pub(super) struct Damage {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StepNumbers {
     pub others: ChangeNumber,
-    /// After a crash, the later number, for the copy that most blocks are taken from.
+    /// After a crash, the later number: for the base copy.
     pub base: ChangeNumber,
 }
 
@@ -103,14 +104,13 @@ pub(super) struct Sync {
     gathers: BTreeMap<DiskId, Gather>,
     /// The blocks that every copy is to hold. `None`: no copy is intact.
     winner: Vec<Option<Candidate>>,
-    /// After a crash: the copy that most of these blocks come from, and the copies with changes under the
-    /// last epoch.
+    /// After a crash: the base copy, and the copies with changes under the last epoch.
     lead: Option<(DiskId, Vec<DiskId>)>,
     /// Writes without an answer yet.
     writing: u32,
     /// Writes to send after those.
     later: Vec<(DiskId, ReplicaOperation)>,
-    /// Blocks written, or in a comparison wrong, by disk.
+    /// Blocks rewritten or, in a comparison, found wrong, by disk.
     written: BTreeMap<DiskId, u64>,
     /// Whether the returning disk had the last intact copy of some blocks.
     rescues: bool,
@@ -118,7 +118,7 @@ pub(super) struct Sync {
     /// Disks that refused a write, and their errors.
     refused: Vec<(DiskId, StoreError)>,
     pub compared: Comparison,
-    /// Blocks without an intact copy, of a comparison.
+    /// Blocks without an intact copy, found by a comparison.
     pub lost: Vec<Lba>,
     pub failed: bool,
 }
@@ -161,7 +161,7 @@ impl Sync {
         self.append
     }
 
-    /// Whether the step has sent, or may send, requests to the disk.
+    /// Whether the step has requests in flight to the disk, or may send some.
     pub fn uses(&self, disk: DiskId) -> bool {
         self.sources.contains(&disk) || self.gathers.contains_key(&disk)
     }
@@ -194,8 +194,8 @@ impl Sync {
         }
     }
 
-    /// Takes the result of a read of the disk's copy. Returns the parts to read once more, without the
-    /// corrupt blocks between them.
+    /// Notes the result of a read of the disk's copy. Returns the parts to read once more, without
+    /// the corrupt blocks between them.
     pub fn take_read(&mut self, disk: DiskId, start: u64, blocks: u64, found: Found) -> Vec<(u64, u64)> {
         let first = self.lba;
         let Some(gather) = self.gathers.get_mut(&disk) else { return Vec::new() };
@@ -243,8 +243,8 @@ impl Sync {
         for at in 0..self.blocks as usize {
             let good: Vec<&Candidate> = self.gathers.values().filter_map(|gather| gather.good(at)).collect();
             if self.append && good.is_empty() {
-                // Torn on all copies: the write was never acknowledged, or the volume misses the block and
-                // says so.
+                // Torn on all copies: the write was never acknowledged, or the volume itself finds
+                // the block missing and reports that.
                 continue;
             }
             found.corrupt += (self.gathers.len() - good.len()) as u64;
@@ -346,11 +346,11 @@ impl Sync {
         damage.collect()
     }
 
-    /// Begins to write. Returns the writes that make the copies equal, as changes with these numbers, or
-    /// the stamps that go first ([`Sync::begin_later`]). A copy that takes several writes gets a late stamp
-    /// with the first of them, and after a crash at that point it would outrank the better copies. So the
-    /// copies with changes under the last epoch get a stamp first, by a write of a block that they have;
-    /// the copy that most blocks are taken from gets the later stamp.
+    /// Begins to write. Returns the writes that make the copies equal, as changes with these
+    /// numbers, or the stamps to write first ([`Sync::begin_later`]). A copy that takes several
+    /// writes gets a late stamp with the first of them, and after a crash at that point it would
+    /// outrank the better copies. So the copies with changes under the last epoch get a stamp
+    /// first, by a write of a block that they have; the base copy gets the later stamp.
     pub fn begin_writing(
         &mut self,
         volume: VolumeId,
@@ -391,8 +391,8 @@ impl Sync {
         }
     }
 
-    /// Returns unchanged writes of one block each that stamp the copies with changes under the last epoch;
-    /// none if the copy that most blocks are taken from has no written block.
+    /// Returns unchanged writes of one block each that stamp the copies with changes under the last
+    /// epoch; none if the base copy has no written block.
     fn stamps(&self, volume: VolumeId, numbers: StepNumbers) -> Vec<(DiskId, ReplicaOperation)> {
         let Some((base, last)) = &self.lead else { return Vec::new() };
         let stamp = |disk: DiskId| {
@@ -454,7 +454,7 @@ impl Sync {
         }
     }
 
-    /// Notes that one write was answered; returns whether all are.
+    /// Counts one write as answered; returns whether all are.
     pub fn write_answered(&mut self) -> bool {
         debug_assert!(self.writing > 0, "a write is answered that was not sent");
         self.writing -= 1;
@@ -489,7 +489,7 @@ impl Sync {
         (disks(kept), disks(unkept))
     }
 
-    /// Returns blocks written, or in a comparison wrong, by disk.
+    /// Returns the number of blocks rewritten or, in a comparison, found wrong, by disk.
     pub fn written(&self) -> &BTreeMap<DiskId, u64> {
         &self.written
     }
@@ -514,7 +514,7 @@ impl Sync {
         found
     }
 
-    /// Returns what the read is answered with, or the blocks of it that no copy has intact.
+    /// Returns the read's data, or those of its blocks that no copy has intact.
     pub fn answer(&self, waiting: &Waiting) -> Result<Payload, Vec<Lba>> {
         let start = (waiting.lba - self.lba) as usize;
         let (mut data, mut lost) = (Payload::new(), Vec::new());
