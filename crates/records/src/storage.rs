@@ -194,11 +194,23 @@ impl VolumeRecord {
     /// Counts the nodes that these disks are of; `None` if one is of no node that the record knows. A node of which a disk is out already
     /// does not count: `min_homes` has been lowered for all its disks.
     pub fn homes_of(&self, disks: impl IntoIterator<Item = DiskId>) -> Option<usize> {
+        self.count_homes(disks, |home| home.disks.iter().all(|other| self.in_sync.contains(other)))
+    }
+
+    /// Counts the nodes that these disks are of, in a record of which all nodes' disks are in sync.
+    pub fn whole_homes_of(&self, disks: impl IntoIterator<Item = DiskId>) -> Option<usize> {
+        self.count_homes(disks, |_| true)
+    }
+
+    fn count_homes(
+        &self,
+        disks: impl IntoIterator<Item = DiskId>,
+        counts: impl Fn(&Home) -> bool,
+    ) -> Option<usize> {
         let mut found: Vec<&str> = Vec::new();
         for disk in disks {
             let home = self.homes.iter().find(|home| home.disks.contains(&disk))?;
-            let is_whole = home.disks.iter().all(|other| self.in_sync.contains(other));
-            if is_whole && !found.contains(&home.node.as_str()) {
+            if !found.contains(&home.node.as_str()) && counts(home) {
                 found.push(&home.node);
             }
         }

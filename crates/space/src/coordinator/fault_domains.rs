@@ -58,11 +58,12 @@ impl Chunks {
     }
 }
 
-/// Counts the record's nodes that have one of these disks.
-pub(super) fn homes_of(record: &VolumeRecord, disks: &[DiskId]) -> u8 {
+/// Counts the record's nodes that have one of these disks. `are_whole`: no disk of them is out.
+pub(super) fn homes_of(record: &VolumeRecord, disks: &[DiskId], are_whole: bool) -> u8 {
     let in_home = |disk: &DiskId| record.homes.iter().any(|home| home.disks.contains(disk));
     let known = disks.iter().copied().filter(in_home);
-    record.homes_of(known).unwrap_or_default().min(usize::from(u8::MAX)) as u8
+    let homes = if are_whole { record.whole_homes_of(known) } else { record.homes_of(known) };
+    homes.unwrap_or_default().min(usize::from(u8::MAX)) as u8
 }
 
 /// Writes to the next record the fewest copies of any chunk, and the fewest nodes that these are

@@ -87,6 +87,8 @@ pub(super) struct Membership {
     revision: u64,
     /// The record's disks in sync, as a set since every operation looks some of them up.
     pub in_sync: BTreeSet<DiskId>,
+    /// Whether every disk of the record's homes is in sync: each write asks.
+    homes_are_whole: bool,
     /// Changes for the next proposal.
     pub(super) pending: PendingChanges,
     proposal: Option<Proposal>,
@@ -109,6 +111,7 @@ impl Membership {
             record: VolumeRecord::new(volume, nobody, "", Resiliency::Simple, 0, thin, Vec::new(), 0),
             revision: 0,
             in_sync: BTreeSet::new(),
+            homes_are_whole: true,
             pending: PendingChanges::default(),
             proposal: None,
             members: Members::default(),
@@ -127,6 +130,8 @@ impl Membership {
     /// Takes over the record read from the cluster state.
     pub fn load(&mut self, record: VolumeRecord, revision: u64) {
         self.in_sync = record.in_sync.iter().copied().collect();
+        let mut in_homes = record.homes.iter().flat_map(|home| &home.disks);
+        self.homes_are_whole = in_homes.all(|disk| self.in_sync.contains(disk));
         self.accept_images(&record.accepted_images);
         self.record = record;
         self.revision = revision;
@@ -231,7 +236,7 @@ impl Membership {
         let records = self.proposal.iter().map(|proposal| &proposal.record).chain([&self.record]);
         let short = records.filter_map(|record| {
             // The record of a single server counts none.
-            let homes = (record.min_homes > 0).then(|| homes_of(record, disks))?;
+            let homes = (record.min_homes > 0).then(|| homes_of(record, disks, self.homes_are_whole))?;
             (homes < record.min_homes).then_some(homes)
         });
         short.min()

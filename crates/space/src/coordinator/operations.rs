@@ -57,6 +57,12 @@ enum Stage {
     Comparing,
 }
 
+/// A fresh write that some copies had no space for.
+struct Undone {
+    kind: Kind,
+    without_space: SmallVec<[DiskId; 1]>,
+}
+
 /// One piece of a request.
 struct Operation {
     client: ClientKey,
@@ -67,8 +73,8 @@ struct Operation {
     lba: u64,
     blocks: u64,
     stage: Stage,
-    /// Whether all copies discard the write, because some had no space for it.
-    is_undone: bool,
+    /// The write in place of which its blocks are discarded.
+    undone: Option<Undone>,
 }
 
 impl Operation {
@@ -171,7 +177,7 @@ impl Operations {
             let key = self.last.advance();
             let chunk = shared.context.geometry.chunk_of(piece.lba);
             let (lba, blocks, stage) = (piece.lba, piece.blocks, Stage::Gated);
-            let operation = Operation { client, part, kind, chunk, lba, blocks, stage, is_undone: false };
+            let operation = Operation { client, part, kind, chunk, lba, blocks, stage, undone: None };
             self.operations.insert(key, operation);
             if !self.pass(key, shared) {
                 self.gated.push_back(key);
@@ -516,7 +522,6 @@ impl Operations {
     fn conclude_write(&mut self, key: OperationKey, shared: &mut Shared) {
         let Some(operation) = self.operations.get_mut(&key) else { return };
         let (index, free, is_fresh) = (operation.chunk, operation.frees(), operation.is_fresh());
-        let is_undone = operation.is_undone;
         let Stage::Running(run) = &mut operation.stage else { return };
         let (holders, number) = (shared.holders_of(index), run.stamp.number());
         match run.conclude(&holders, is_fresh) {
@@ -531,7 +536,7 @@ impl Operations {
                     shared.refused_by(disk, &error);
                 }
             }
-            running::Verdict::Undo => self.undo_write(key, shared),
+            running::Verdict::Undo(disks) => self.undo_write(key, disks, shared),
             running::Verdict::Without(disks) => {
                 shared.mailbox.leave(Next::GiveUpCopies { operation: key, chunk: index, disks });
             }
@@ -541,6 +546,7 @@ impl Operations {
                     shared.call(Owner::Operation(key), disk, message.clone());
                 }
             }
+            running::Verdict::Done if operation.undone.is_some() => self.write_undone(key, &holders, shared),
             running::Verdict::Done => {
                 debug_assert!(
                     running::may_miss() || run.is_on(&holders),
@@ -550,11 +556,7 @@ impl Operations {
                 if free {
                     self.chunk_freed(index, shared);
                 }
-                let result = match is_undone {
-                    true => Err(SpaceError::NoSpace),
-                    false if free || enough => Ok(None),
-                    false => Err(SpaceError::Unavailable),
-                };
+                let result = if free || enough { Ok(None) } else { Err(SpaceError::Unavailable) };
                 self.finish_operation(key, result, shared);
             }
         }
@@ -581,7 +583,7 @@ impl Operations {
     /// Has all copies discard a fresh write for which some had no space, so that they are equal
     /// again. A crash in between is like one during a write: the next opening makes the copies
     /// equal.
-    fn undo_write(&mut self, key: OperationKey, shared: &mut Shared) {
+    fn undo_write(&mut self, key: OperationKey, disks: SmallVec<[DiskId; 1]>, shared: &mut Shared) {
         let number = shared.next_change();
         let Some(operation) = self.operations.get_mut(&key) else { return };
         let Stage::Running(run) = &operation.stage else { return };
@@ -589,13 +591,26 @@ impl Operations {
         // sent.
         let stamp = Stamp::new(run.stamp.epoch(), number);
         shared.membership.stamp(shared.membership.record().epoch);
-        (operation.kind, operation.is_undone) = (Kind::Discard, true);
+        let kind = std::mem::replace(&mut operation.kind, Kind::Discard);
+        operation.undone = Some(Undone { kind, without_space: disks });
         let targets = shared.targets_of(operation.chunk);
         let message = operation.message(shared.context.volume, number);
         operation.stage = Stage::Running(Run::undo(stamp, targets.clone()));
         for disk in targets {
             shared.call(Owner::Operation(key), disk, message.clone());
         }
+    }
+
+    /// Ends a write that all copies have discarded, or begins it anew if the disks that had no space
+    /// for it have left meanwhile: the others have space.
+    fn write_undone(&mut self, key: OperationKey, holders: &[DiskId], shared: &mut Shared) {
+        let Some(operation) = self.operations.get_mut(&key) else { return };
+        let Some(Undone { kind, without_space }) = operation.undone.take() else { return };
+        if without_space.iter().any(|disk| holders.contains(disk)) {
+            return self.finish_operation(key, Err(SpaceError::NoSpace), shared);
+        }
+        operation.kind = kind;
+        self.gate_again(key, shared);
     }
 
     /// Forgets the chunk: no copy has a slab any more.

@@ -55,7 +55,7 @@ pub(super) enum Verdict {
     /// the write again.
     Differ(SmallVec<[(DiskId, StoreError); 1]>),
     /// Copies had no space for a fresh write that others have done: all discard the write.
-    Undo,
+    Undo(SmallVec<[DiskId; 1]>),
     /// These copies, which do not count, have no space for a write that all others have done.
     Without(SmallVec<[DiskId; 3]>),
     /// These copies have come to count since, and get the write now.
@@ -137,7 +137,7 @@ impl Run {
                     return Verdict::Without(refused.into_iter().map(|(disk, _)| disk).collect());
                 }
                 if is_fresh {
-                    return Verdict::Undo;
+                    return Verdict::Undo(refused.into_iter().map(|(disk, _)| disk).collect());
                 }
             }
             self.pending.extend(refused.iter().map(|(disk, _)| *disk));
