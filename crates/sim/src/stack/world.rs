@@ -136,19 +136,22 @@ impl StackWorld {
 
     /// Returns which volumes should take only as much of the pool as they hold.
     pub fn thin(&self) -> Vec<bool> {
-        let of = |index| self.state.read::<VolumeRecord>(&volume_id(index).to_string());
-        let is_thin =
-            |index| matches!(of(index), Ok(Some(found)) if found.value.provisioning == Provisioning::Thin);
-        (0..self.scenario.volumes.len()).map(is_thin).collect()
+        self.records()
+            .map(|record| record.is_some_and(|record| record.provisioning == Provisioning::Thin))
+            .collect()
     }
 
     /// Whether any disk may be missing by the records of all volumes: an opening waits for one that
     /// has the only copy of a chunk.
     pub fn may_miss_a_disk(&self) -> bool {
-        let of = |index| self.state.read::<VolumeRecord>(&volume_id(index).to_string());
-        let is_mirrored = |record: &VolumeRecord| record.min_holders == record.resiliency.copies();
-        let may_miss = |index| matches!(of(index), Ok(Some(found)) if is_mirrored(&found.value));
-        (0..self.scenario.volumes.len()).all(may_miss)
+        let is_mirrored = |record: VolumeRecord| record.min_holders == record.resiliency.copies();
+        self.records().all(|record| record.is_some_and(is_mirrored))
+    }
+
+    /// The records of all volumes, in their order.
+    fn records(&self) -> impl Iterator<Item = Option<VolumeRecord>> {
+        let read = |index| self.state.read(&volume_id(index).to_string()).ok().flatten();
+        (0..self.scenario.volumes.len()).map(move |index| Some(read(index)?.value))
     }
 
     /// Starts a process on the node; `formats`: volumes that are made anew.

@@ -24,7 +24,7 @@ use super::locks::Locks;
 use super::mailbox::{Mailbox, Next};
 use super::pieces::{cut, range, refuse};
 use super::reading::{Hedges, choose_copy, wants_newest};
-use super::running::{self, Run, space_error};
+use super::running::{self, IfRefused, Run, space_error};
 use super::shared::Shared;
 use super::{OVERWRITE_BLOCKS, Phase, REGION_BLOCKS};
 use crate::api::{SpaceError, SpaceRequest};
@@ -82,8 +82,21 @@ impl Operation {
         !matches!(self.kind, Kind::Read { .. })
     }
 
-    fn is_fresh(&self) -> bool {
-        matches!(self.kind, Kind::Write { class: WriteClass::Fresh, .. })
+    fn if_refused(&self) -> IfRefused {
+        match self.kind {
+            _ if self.undone.is_some() => IfRefused::AskAgain,
+            Kind::Write { class: WriteClass::Fresh, .. } => IfRefused::TakeBack,
+            _ => IfRefused::Fail,
+        }
+    }
+
+    /// Sends the write, which runs, to these copies.
+    fn send(&self, key: OperationKey, disks: impl IntoIterator<Item = DiskId>, shared: &mut Shared) {
+        let Stage::Running(run) = &self.stage else { return };
+        let message = self.message(shared.context.volume, run.stamp.number());
+        for disk in disks {
+            shared.call(Owner::Operation(key), disk, message.clone());
+        }
     }
 
     fn frees(&self) -> bool {
@@ -449,11 +462,8 @@ impl Operations {
         let stamp = Stamp::new(shared.membership.record().epoch, shared.next_change());
         shared.membership.stamp(stamp.epoch());
         let targets = shared.targets_of(index);
-        let message = operation.message(shared.context.volume, stamp.number());
         operation.stage = Stage::Running(Run::new(stamp, targets.clone()));
-        for disk in targets {
-            shared.call(Owner::Operation(key), disk, message.clone());
-        }
+        operation.send(key, targets, shared);
         self.conclude_write(key, shared);
     }
 
@@ -521,31 +531,23 @@ impl Operations {
     /// Decides a write that no disk still has to answer; see the table in [`super::running`].
     fn conclude_write(&mut self, key: OperationKey, shared: &mut Shared) {
         let Some(operation) = self.operations.get_mut(&key) else { return };
-        let (index, free, is_fresh) = (operation.chunk, operation.frees(), operation.is_fresh());
+        let (index, free, if_refused) = (operation.chunk, operation.frees(), operation.if_refused());
         let Stage::Running(run) = &mut operation.stage else { return };
-        let (holders, number) = (shared.holders_of(index), run.stamp.number());
-        match run.conclude(&holders, is_fresh) {
+        let holders = shared.holders_of(index);
+        match run.conclude(&holders, if_refused) {
             running::Verdict::Pending => {}
             running::Verdict::Refused(error) => {
                 self.finish_operation(key, Err(space_error(error)), shared);
             }
             running::Verdict::Differ(refused) => {
-                let message = operation.message(shared.context.volume, number);
-                for (disk, error) in refused {
-                    shared.call(Owner::Operation(key), disk, message.clone());
-                    shared.refused_by(disk, &error);
-                }
+                operation.send(key, refused.iter().map(|(disk, _)| *disk), shared);
+                refused.iter().for_each(|(disk, error)| shared.refused_by(*disk, error));
             }
             running::Verdict::Undo(disks) => self.undo_write(key, disks, shared),
             running::Verdict::Without(disks) => {
                 shared.mailbox.leave(Next::GiveUpCopies { operation: key, chunk: index, disks });
             }
-            running::Verdict::Missing(disks) => {
-                let message = operation.message(shared.context.volume, number);
-                for disk in disks {
-                    shared.call(Owner::Operation(key), disk, message.clone());
-                }
-            }
+            running::Verdict::Missing(disks) => operation.send(key, disks, shared),
             running::Verdict::Done if operation.undone.is_some() => self.write_undone(key, &holders, shared),
             running::Verdict::Done => {
                 debug_assert!(
@@ -570,13 +572,9 @@ impl Operations {
         let targets = shared.targets_of(operation.chunk);
         let kept: SmallVec<[DiskId; 3]> =
             disks.iter().copied().filter(|disk| targets.contains(disk)).collect();
-        kept.iter().for_each(|disk| run.ask_again(*disk));
-        let number = run.stamp.number();
-        let message = operation.message(shared.context.volume, number);
-        for disk in kept {
-            shared.call(Owner::Operation(key), disk, message.clone());
-            shared.refused_by(disk, &StoreError::NoSpace);
-        }
+        kept.iter().for_each(|disk| run.ask_also(*disk));
+        operation.send(key, kept.iter().copied(), shared);
+        kept.iter().for_each(|disk| shared.refused_by(*disk, &StoreError::NoSpace));
         self.conclude_write(key, shared);
     }
 
@@ -594,11 +592,8 @@ impl Operations {
         let kind = std::mem::replace(&mut operation.kind, Kind::Discard);
         operation.undone = Some(Undone { kind, without_space: disks });
         let targets = shared.targets_of(operation.chunk);
-        let message = operation.message(shared.context.volume, number);
-        operation.stage = Stage::Running(Run::undo(stamp, targets.clone()));
-        for disk in targets {
-            shared.call(Owner::Operation(key), disk, message.clone());
-        }
+        operation.stage = Stage::Running(Run::new(stamp, targets.clone()));
+        operation.send(key, targets, shared);
     }
 
     /// Ends a write that all copies have discarded, or begins it anew if the disks that had no space

@@ -41,8 +41,17 @@ pub(super) struct Run {
     pending: SmallVec<[DiskId; 3]>,
     acknowledged: SmallVec<[DiskId; 3]>,
     refused: SmallVec<[(DiskId, StoreError); 1]>,
-    /// Whether this discards a write for which some copies had no space. A refusal does not end it.
-    is_undo: bool,
+}
+
+/// Effect of copies that refuse a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum IfRefused {
+    /// The write fails if all refuse it.
+    Fail,
+    /// The same, and if only some have no space for it the others discard it: nothing points to its blocks yet.
+    TakeBack,
+    /// They are asked again: the write discards another one, which the other copies have.
+    AskAgain,
 }
 
 /// The decision after the answers of the copies; see the table above.
@@ -66,12 +75,7 @@ pub(super) enum Verdict {
 
 impl Run {
     pub fn new(stamp: Stamp, pending: SmallVec<[DiskId; 3]>) -> Self {
-        Self { stamp, pending, acknowledged: SmallVec::new(), refused: SmallVec::new(), is_undo: false }
-    }
-
-    /// Makes a run that discards a write on all its copies.
-    pub fn undo(stamp: Stamp, pending: SmallVec<[DiskId; 3]>) -> Self {
-        Self { is_undo: true, ..Self::new(stamp, pending) }
+        Self { stamp, pending, acknowledged: SmallVec::new(), refused: SmallVec::new() }
     }
 
     pub fn waits_for(&self, disk: DiskId) -> bool {
@@ -83,7 +87,7 @@ impl Run {
         &self.pending
     }
 
-    /// Notes that a read goes to another copy too.
+    /// Notes that the piece goes to a disk that does not owe it an answer.
     pub fn ask_also(&mut self, disk: DiskId) {
         debug_assert!(!self.pending.contains(&disk), "{disk} is asked twice");
         self.pending.push(disk);
@@ -104,11 +108,6 @@ impl Run {
         holders.iter().all(|disk| self.acknowledged.contains(disk))
     }
 
-    /// Notes that the disk gets the write again.
-    pub fn ask_again(&mut self, disk: DiskId) {
-        self.pending.push(disk);
-    }
-
     /// Notes a disk's answer, or its expulsion from the in-sync set.
     pub fn answered(&mut self, disk: DiskId, result: Result<Answer, Failure>) {
         self.pending.retain(|pending| *pending != disk);
@@ -120,15 +119,18 @@ impl Run {
     }
 
     /// Decides a write; `holders` are the copies that count now. Disks that get the write again are
-    /// pending again. `is_fresh`: nothing points to its blocks yet.
-    pub fn conclude(&mut self, holders: &[DiskId], is_fresh: bool) -> Verdict {
+    /// pending again.
+    pub fn conclude(&mut self, holders: &[DiskId], if_refused: IfRefused) -> Verdict {
         if !self.pending.is_empty() {
             return Verdict::Pending;
         }
         let refused = std::mem::take(&mut self.refused);
         if let Some((_, first)) = refused.first() {
-            let is_over = self.acknowledged.is_empty() && refused.len() >= holders.len() && !self.is_undo;
-            if is_over || is_fresh && Planted::UndoForgotten.is_planted() {
+            let by_all = self.acknowledged.is_empty() && refused.len() >= holders.len();
+            let takes_back = if_refused == IfRefused::TakeBack;
+            if by_all && if_refused != IfRefused::AskAgain
+                || takes_back && Planted::UndoForgotten.is_planted()
+            {
                 return Verdict::Refused(first.clone());
             }
             let lack_space = refused.iter().all(|(_, error)| *error == StoreError::NoSpace);
@@ -136,7 +138,7 @@ impl Run {
                 if refused.iter().all(|(disk, _)| !holders.contains(disk)) {
                     return Verdict::Without(refused.into_iter().map(|(disk, _)| disk).collect());
                 }
-                if is_fresh {
+                if takes_back {
                     return Verdict::Undo(refused.into_iter().map(|(disk, _)| disk).collect());
                 }
             }
