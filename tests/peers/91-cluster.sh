@@ -77,6 +77,16 @@ check "the volume is whole again" await 30 is_whole "$first"
 has_two_channels() { [[ $(node "${others[0]}" node show "node-$first" | grep -c '^channel to .* up') == 2 ]]; }
 check "by two connections to each of the others' disks" await 10 has_two_channels
 
+# Clients with a list of servers find the one that has the volume, and continue at the next one.
+printf 'username=%s\npassword=%s\n' "$user" "$password" >credentials
+chmod 600 credentials
+all_at="smb://$(address "${others[0]}"),$(address "${others[1]}"),$(address "$first"):$smb_port/$share"
+check "a list of servers leads to the one that has the volume" bash -c "'$CENOTE' smb ls '$all_at' --credentials credentials | grep -q data.bin"
+"$(dirname "$CENOTE")/diskspd" -c64M -b4K -r -o4 -t2 -w50 -d12 -L --smb-credentials credentials "$all_at/speed" >speed 2>speed.err &
+speed_pid=$!
+"$CENOTE" smb put bytes "$all_at/before" --credentials credentials >put 2>&1
+check "and a file is written by it: $(tail -n 1 put)" grep -q 128 put
+sleep 3
 kill -9 "$(field "${others[1]}" "$first" pid)"
 began=$(date +%s%N)
 second=
@@ -96,6 +106,13 @@ if await 20 takes_over; then ok "another server serves the volume, $((($(date +%
 fi
 equal "with the same bytes" "$whole" "$(sha back)"
 equal "it is named as the one that has it" "$second" "$(owner "$second")"
+rm -f back
+"$CENOTE" smb get "$all_at/before" back --credentials credentials >/dev/null 2>&1
+equal "the list leads there, and what was written by it is there" "$whole" "$(sha back)"
+wait "$speed_pid"
+speed_status=$?
+equal "DiskSpd ran on through its server's death: $(tail -n 1 speed.err)" 0 "$speed_status"
+check "with figures of its whole run" grep -q '^total:' speed
 check "a file is written there" at "$second" "mkdir later"
 check "a job of the dead server is not said to be completed" job_is_unknown "$second"
 check "the dead server comes back" await 30 is "$second" "$first" up

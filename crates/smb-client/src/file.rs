@@ -34,6 +34,8 @@ pub struct Tree {
     pub is_pipe: bool,
     /// Access that the share grants at most.
     pub maximal_access: u32,
+    /// The share grants persistent handles, which outlive their server (MS-SMB2 2.2.10).
+    pub is_continuously_available: bool,
     /// Which of the client's sessions calls it so: each lost one has another after it.
     pub(crate) session: u32,
 }
@@ -134,6 +136,7 @@ pub struct OpenOptions {
     disposition: u32,
     options: u32,
     is_durable: bool,
+    is_persistent: bool,
 }
 
 impl OpenOptions {
@@ -145,6 +148,7 @@ impl OpenOptions {
             disposition: FILE_OPEN,
             options: FILE_NON_DIRECTORY_FILE,
             is_durable: false,
+            is_persistent: false,
         }
     }
 
@@ -233,6 +237,18 @@ impl OpenOptions {
 
     pub(crate) fn is_durable(self) -> bool {
         self.is_durable
+    }
+
+    /// Asks for a persistent handle, which outlives the server too, where the share grants them; an ordinary open on other shares. Needs
+    /// no caching, so others may open the file. [`File::is_durable`] says whether the server agreed.
+    #[must_use]
+    pub const fn persistent(mut self) -> Self {
+        self.is_persistent = true;
+        self
+    }
+
+    pub(crate) fn is_persistent(self) -> bool {
+        self.is_persistent
     }
 
     /// Nothing is cached on the server: offsets and lengths have to be multiples of its sector size.

@@ -1,4 +1,4 @@
-//! Files of shares as people write them: `//server/share/path`, `\\server\share\path`, `smb://[user@]server[:port]/share/path`.
+//! Files of shares as people write them: `//server/share/path`, `\\server\share\path`, `smb://[user@]server[,server...][:port]/share/path`.
 
 use std::fmt;
 
@@ -7,6 +7,8 @@ use std::fmt;
 pub struct Location {
     /// Host name or address, without brackets.
     pub server: String,
+    /// Servers of the same cluster to try after it, in this order; the port is that of all.
+    pub others: Vec<String>,
     /// Of the transport that is used; `None`: its usual one.
     pub port: Option<u16>,
     /// User in front of an `@`, if there is one.
@@ -38,11 +40,18 @@ pub enum LocationError {
     /// Port of other characters than digits, 0, or above 65535.
     #[error("the port is no port")]
     Port,
+    /// Port of a server that others follow.
+    #[error("the servers have one port, behind the last of them")]
+    PortInFront,
 }
 
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "//{}/{}/{}", self.server, self.share, self.path.replace('\\', "/"))
+        write!(f, "//{}", self.server)?;
+        for other in &self.others {
+            write!(f, ",{other}")?;
+        }
+        write!(f, "/{}/{}", self.share, self.path.replace('\\', "/"))
     }
 }
 
@@ -52,6 +61,18 @@ fn without_scheme(text: &str) -> Option<(&str, bool)> {
         return Some((rest, true));
     }
     text.strip_prefix("//").or_else(|| text.strip_prefix("\\\\")).map(|rest| (rest, false))
+}
+
+/// A server and the port behind it, if there is one.
+fn server_of(host: &str) -> Result<(&str, Option<&str>), LocationError> {
+    let (server, port) = match host.strip_prefix('[') {
+        Some(rest) => {
+            let (address, after) = rest.split_once(']').ok_or(LocationError::Bracket)?;
+            (address, after.strip_prefix(':'))
+        }
+        None => host.split_once(':').map_or((host, None), |(server, port)| (server, Some(port))),
+    };
+    if server.is_empty() { Err(LocationError::Server) } else { Ok((server, port)) }
 }
 
 impl Location {
@@ -78,19 +99,21 @@ impl Location {
         if user.is_some_and(|user| user.contains(':')) {
             return Err(LocationError::Password);
         }
-        let (server, port) = match host.strip_prefix('[') {
-            Some(rest) => {
-                let (address, after) = rest.split_once(']').ok_or(LocationError::Bracket)?;
-                (address, after.strip_prefix(':'))
+        let mut servers = Vec::new();
+        let mut port = None;
+        for one in host.split(',') {
+            if port.is_some() {
+                return Err(LocationError::PortInFront);
             }
-            None => host.split_once(':').map_or((host, None), |(server, port)| (server, Some(port))),
-        };
-        if server.is_empty() {
-            return Err(LocationError::Server);
+            let (server, its_port) = server_of(one)?;
+            servers.push(server.to_owned());
+            port = its_port;
         }
+        let mut servers = servers.into_iter();
         let number = |port: &str| port.parse().ok().filter(|port| *port > 0).ok_or(LocationError::Port);
         Ok(Self {
-            server: server.to_owned(),
+            server: servers.next().ok_or(LocationError::Server)?,
+            others: servers.collect(),
             port: port.map(number).transpose()?,
             user: user.filter(|user| !user.is_empty()).map(str::to_owned),
             share: share.ok_or(LocationError::Share)?.to_owned(),

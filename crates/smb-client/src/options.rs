@@ -92,6 +92,9 @@ pub struct Options {
     /// Time for which a session that has lost all connections is tried to be set up anew. Files opened durably
     /// ([`crate::OpenOptions::durable`]) stay open, and unanswered requests are asked again. Zero: no attempt is made.
     pub reconnect: Duration,
+    /// Servers of the same cluster beside the one that is named. A session begins at the first of them that
+    /// serves the share, and lost ones are set up anew at any of them ([`Self::reconnect`]).
+    pub others: Vec<String>,
     /// FPDUs carry a CRC. If this is off they do only if the server asks for it: off is for loopback, which has no wire.
     pub rdma_crc: bool,
     /// Payload of signed and encrypted sessions goes by RDMA too, signed or encrypted by itself, if the server has RDMA transforms
@@ -137,6 +140,7 @@ impl Default for Options {
             channels: 1,
             multichannel: false,
             reconnect: Duration::ZERO,
+            others: Vec::new(),
             rdma_crc: true,
             rdma_transform: true,
             oldest: Dialect::Smb202,

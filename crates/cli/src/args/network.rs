@@ -9,21 +9,21 @@ use std::path::PathBuf;
 pub enum Smb {
     /// List a directory
     Ls {
-        /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH
+        /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[,SERVER...][:PORT]/SHARE/PATH
         place: String,
         #[command(flatten)]
         how: SmbOptions,
     },
     /// Show size, times and attributes of a file or directory
     Stat {
-        /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH
+        /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[,SERVER...][:PORT]/SHARE/PATH
         place: String,
         #[command(flatten)]
         how: SmbOptions,
     },
     /// Copy a file or a whole directory from a server; times are kept
     Get {
-        /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH
+        /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[,SERVER...][:PORT]/SHARE/PATH
         place: String,
         /// Where to: a file, replaced if there is one, or a directory [default: the same name here]
         target: Option<PathBuf>,
@@ -37,7 +37,7 @@ pub enum Smb {
     Put {
         /// The file or directory here
         source: PathBuf,
-        /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH: a file or a directory
+        /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[,SERVER...][:PORT]/SHARE/PATH: a file or a directory
         place: String,
         /// Copy a whole directory; leave out links, and of names that differ by case only all but one
         #[arg(long, short)]
@@ -47,7 +47,7 @@ pub enum Smb {
     },
     /// Make a directory on a server
     Mkdir {
-        /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH
+        /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[,SERVER...][:PORT]/SHARE/PATH
         place: String,
         /// Also make missing directories above it; do nothing if it exists
         #[arg(long, short)]
@@ -57,7 +57,7 @@ pub enum Smb {
     },
     /// Remove a file, or an empty directory, from a server
     Rm {
-        /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH
+        /// //SERVER/SHARE/PATH or smb://[USER@]SERVER[,SERVER...][:PORT]/SHARE/PATH
         place: String,
         /// Remove a whole directory; asks for its name first
         #[arg(long, short)]

@@ -12,7 +12,7 @@ const TCP_PORT: u16 = 445;
 const RECONNECT: Duration = Duration::from_secs(30);
 
 /// How a place is written.
-const FORM: &str = "//SERVER/SHARE/PATH or smb://[USER@]SERVER[:PORT]/SHARE/PATH";
+const FORM: &str = "//SERVER/SHARE/PATH or smb://[USER@]SERVER[,SERVER...][:PORT]/SHARE/PATH";
 
 /// Parses the place in an argument.
 ///
@@ -58,6 +58,7 @@ pub fn connect(place: &Location, how: &SmbOptions) -> Result<Client, Failure> {
         signing: if how.sign { Signing::Required } else { Signing::IfRequired },
         encryption: if how.seal { Encryption::Required } else { Encryption::IfRequired },
         reconnect: RECONNECT,
+        others: place.others.clone(),
         credits: smb_client::transfer::CREDITS,
         ..usually
     };

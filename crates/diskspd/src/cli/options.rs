@@ -109,7 +109,7 @@ const TARGETS: [(&str, &str); 3] = [
     ("#<number>", "a physical disk, by its number"),
     (
         r"\\server\share\path",
-        "a file of an SMB share, without a mount; also smb://[user@]server[:port]/share/path",
+        "a file of an SMB share, without a mount; also smb://[user@]server[,server...][:port]/share/path",
     ),
 ];
 

@@ -13,6 +13,8 @@ use std::time::Duration;
 const TCP_PORT: u16 = 445;
 /// Written at once when a file is made.
 const FILL_BYTES: usize = 4 << 20;
+/// Time for which a session is tried to be set up anew if several servers may serve the share.
+const RECONNECT: Duration = Duration::from_secs(60);
 /// Logon and options of sessions.
 #[derive(Clone)]
 pub struct Access {
@@ -61,6 +63,10 @@ impl Access {
         if options.transport == Transport::Auto && port != TCP_PORT {
             // One of several servers on its host: nobody knows whose SMB Direct listens at the usual port there.
             options.transport = Transport::Tcp;
+        }
+        if !path.others.is_empty() {
+            options.others.clone_from(&path.others);
+            options.reconnect = RECONNECT;
         }
         let credentials = self.logon.credentials(path.user.as_deref(), &path.server);
         let is_anonymous = credentials.is_none();
@@ -119,6 +125,10 @@ pub fn open(client: &mut Client, tree: Tree, target: &Target, path: &Location) -
     }
     if target.write_through == WriteThrough::On {
         options = options.write_through();
+    }
+    // Of several servers one may die: the file then stays open at the next one.
+    if !path.others.is_empty() {
+        options = options.persistent();
     }
     if target.hint_random {
         options = options.random_access();

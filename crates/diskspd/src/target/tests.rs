@@ -12,6 +12,7 @@ fn target(path: &Path) -> Target {
 fn smb_targets_are_read_in_both_forms() {
     let both = Location {
         server: "server".into(),
+        others: Vec::new(),
         port: None,
         user: None,
         share: "share".into(),

@@ -114,7 +114,7 @@ impl Client {
             }
             let port = if is_rdma { rdma_port } else { first.port };
             if let Err(error) = self.add_target(Target { is_rdma, port, address: Some(address) }) {
-                tracing::info!(server = self.server, %address, is_rdma, %error, "no further connection");
+                tracing::info!(server = self.servers.name(), %address, is_rdma, %error, "no further connection");
             }
         }
         Ok(())
@@ -136,8 +136,9 @@ impl Client {
         let options = Options { previous_session_id: self.session_id, ..kept.clone() };
         let target = Target { is_rdma: true, port: options.rdma_port, address: None };
         let timeout = options.timeout.min(AUTO_RDMA_TIMEOUT);
-        let link = connect::link(&self.engine, &self.server, target, timeout, &options)?;
-        let connection = connect::session(&self.server, true, options.clone(), self.credentials.clone());
+        let link = connect::link(&self.engine, self.servers.name(), target, timeout, &options)?;
+        let connection =
+            connect::session(self.servers.name(), true, options.clone(), self.credentials.clone());
         let channel = connect::log_on(&self.engine, link, 0, connection, &options)?;
         self.session_id = channel.connection.session_id();
         self.binding = channel.connection.binding();
@@ -245,7 +246,7 @@ impl Client {
                 continue;
             }
             self.fruitless_until = None;
-            self.set_ups = super::reconnect::SET_UPS;
+            self.set_ups = self.servers.pauses();
             reply.set_session(self.names.session);
             self.answers.insert(token, reply);
             self.order.push_back(token);
@@ -270,7 +271,7 @@ impl Client {
     /// A channel died: others take over, or the session is set up anew.
     fn lost(&mut self, at: usize, error: ClientError, now: Monotonic) -> Result<(), ClientError> {
         let mut dead = self.channels.remove(at);
-        tracing::info!(server = self.server, is_rdma = dead.is_rdma(), %error, "a connection of the session is lost");
+        tracing::info!(server = self.servers.name(), is_rdma = dead.is_rdma(), %error, "a connection of the session is lost");
         self.last_loss = Some(error.to_string());
         let mut counted = dead.counters();
         counted.rdma_connections = 0;
@@ -332,7 +333,7 @@ impl Client {
                 continue;
             }
             let (tell, answer) = channel();
-            let (server, aim, timeout) = (self.server.clone(), *aim, self.options.timeout);
+            let (server, aim, timeout) = (self.servers.name().to_owned(), *aim, self.options.timeout);
             let by_device = aim.is_by_device(&self.options);
             let waker = self.engine.waker();
             std::thread::spawn(move || {
@@ -378,7 +379,7 @@ impl Client {
                 Ok(next) => self.forming.extend(next),
                 Err(error) => {
                     moved = true;
-                    tracing::debug!(server = self.server, %error, "no further connection");
+                    tracing::debug!(server = self.servers.name(), %error, "no further connection");
                     if let Some(pauses) = self.remakes.get_mut(target) {
                         pauses.failed(now);
                     }
@@ -398,8 +399,13 @@ impl Client {
     ) -> Result<Forming, ClientError> {
         let is_rdma = self.targets.get(target).is_some_and(|target| target.is_rdma);
         let link = Link::new(self.engine.driver(), way, &self.options.of_link(self.options.timeout))?;
-        let connection =
-            connect::further(&self.server, is_rdma, self.options.clone(), self.credentials.clone(), binding);
+        let connection = connect::further(
+            self.servers.name(),
+            is_rdma,
+            self.options.clone(),
+            self.credentials.clone(),
+            binding,
+        );
         Ok(Forming::Joining(Box::new(Channel::new(connection, link, target, now))))
     }
 

@@ -69,7 +69,8 @@ impl Client {
     ) -> Result<File, ClientError> {
         let path = path.replace('/', "\\");
         let path = path.trim_matches('\\');
-        if options.is_durable() && self.dialect() >= Some(Dialect::Smb300) {
+        let is_kept = options.is_durable() || options.is_persistent() && tree.is_continuously_available;
+        if is_kept && self.dialect() >= Some(Dialect::Smb300) {
             return self.durable_open(tree, path, options, contexts);
         }
         let request = Request::create(tree.id, path, options.body(), &contexts.finish());

@@ -8,6 +8,7 @@ mod interfaces;
 mod names;
 mod pauses;
 mod reconnect;
+mod servers;
 
 use crate::channel::Channel;
 use crate::connection::{Binding, Connection, Limits, Token};
@@ -19,9 +20,12 @@ use channels::Forming;
 use connect::Target;
 use names::Names;
 use pauses::Pauses;
+use servers::Servers;
 use smb::auth::Credentials;
 use smb::crypto::CipherId;
-use smb::wire::{Dialect, FileId, SHARE_TYPE_PIPE, ShareFlags, TreeConnectResponse, fsctl};
+use smb::wire::{
+    Dialect, FileId, SHARE_TYPE_PIPE, ShareCapabilities, ShareFlags, TreeConnectResponse, fsctl,
+};
 use std::collections::{HashSet, VecDeque};
 use sys::monotonic_now;
 use types::{IdentityMap, Monotonic, NtStatus};
@@ -32,7 +36,7 @@ const TRANSFER_DEPTH: usize = 8;
 /// A session at a server, over one connection or several.
 pub struct Client {
     engine: Engine,
-    server: String,
+    servers: Servers,
     options: Options,
     credentials: Credentials,
     session_id: u64,
@@ -103,12 +107,10 @@ impl Client {
             return Err(ClientError::Invalid("the system has no random bytes"));
         }
         let target = connect::first_target(port, &options);
-        let link = connect::link(engine, server, target, options.timeout, &options)?;
-        let connection = connect::session(server, target.is_rdma, options.clone(), credentials.clone());
-        let channel = connect::log_on(engine, link, 0, connection, &options)?;
+        let mut servers = Servers::new(server, &mut options);
+        let channel = servers.first_session(engine, target, &credentials, &options)?;
         let mut client = Self {
             engine: engine.clone(),
-            server: server.to_owned(),
             credentials,
             session_id: channel.connection.session_id(),
             targets: vec![target],
@@ -130,7 +132,8 @@ impl Client {
             past: Counters::default(),
             last_loss: None,
             fruitless_until: None,
-            set_ups: reconnect::SET_UPS,
+            set_ups: servers.pauses(),
+            servers,
             is_validated: false,
             fallback: None,
             options,
@@ -159,9 +162,9 @@ impl Client {
         Ok(client)
     }
 
-    /// As it was given to the connect call.
+    /// The server in use: as it was given to the connect call, or one of [`Options::others`].
     pub fn server(&self) -> &str {
-        &self.server
+        self.servers.name()
     }
 
     /// The session's protocol state, as its first connection has it.
@@ -359,7 +362,10 @@ impl Client {
     /// # Errors
     /// [`ClientError::Status`] if the server refuses; others if the connection failed.
     pub fn tree_connect(&mut self, share: &str) -> Result<Tree, ClientError> {
-        let reply = self.call(Request::tree_connect(&format!("\\\\{}\\{share}", self.server)))?;
+        let mut reply = self.call(Request::tree_connect(&format!("\\\\{}\\{share}", self.server())))?;
+        if reply.status() == NtStatus::BAD_NETWORK_NAME {
+            reply = self.connect_elsewhere(share, reply)?;
+        }
         reply.success()?;
         let response = TreeConnectResponse::parse(reply.message())?;
         let flags = ShareFlags::from_bits_retain(response.share_flags.get());
@@ -368,6 +374,8 @@ impl Client {
             must_encrypt: flags.contains(ShareFlags::ENCRYPT_DATA),
             is_pipe: response.share_type == SHARE_TYPE_PIPE,
             maximal_access: response.maximal_access.get(),
+            is_continuously_available: ShareCapabilities::from_bits_retain(response.capabilities.get())
+                .contains(ShareCapabilities::CONTINUOUS_AVAILABILITY),
             session: reply.session().unwrap_or(self.names.session),
         };
         self.validate_negotiate(tree)?;

@@ -15,6 +15,8 @@ pub(super) struct Durable {
     pub name: String,
     pub options: OpenOptions,
     pub create_guid: Guid,
+    /// It outlives its server, whoever else opens the file.
+    pub is_persistent: bool,
     /// Name in the present session.
     pub known: FileId,
     /// Last name given by the server, even in a session that was lost before it was complete.
@@ -110,7 +112,14 @@ mod tests {
     use types::NtStatus;
 
     fn tree(id: u32, session: u32) -> Tree {
-        Tree { id, must_encrypt: false, is_pipe: false, maximal_access: 0, session }
+        Tree {
+            id,
+            must_encrypt: false,
+            is_pipe: false,
+            maximal_access: 0,
+            is_continuously_available: false,
+            session,
+        }
     }
 
     fn file(id: u64) -> FileId {
@@ -119,7 +128,7 @@ mod tests {
 
     fn durable(tree: Tree, known: FileId) -> Durable {
         let (name, options, create_guid) = (String::new(), OpenOptions::read(), [0; 16]);
-        Durable { tree, name, options, create_guid, known, told: known }
+        Durable { tree, name, options, create_guid, is_persistent: false, known, told: known }
     }
 
     /// Tree and file that a READ of `id` in `tree` reaches.

@@ -46,6 +46,7 @@ fn capabilities(options: &Options) -> Capabilities {
             | Capabilities::LEASING
             | Capabilities::ENCRYPTION
             | Capabilities::MULTI_CHANNEL
+            | Capabilities::PERSISTENT_HANDLES
     } else {
         Capabilities::empty()
     }

@@ -4,6 +4,7 @@ use super::*;
 fn the_ways_to_write_an_address_mean_the_same() {
     let place = Location {
         server: "filer".into(),
+        others: Vec::new(),
         port: None,
         user: None,
         share: "demo".into(),
@@ -20,6 +21,9 @@ fn the_ways_to_write_an_address_mean_the_same() {
     assert_eq!(place.to_string(), "//filer/demo/a/b c.txt");
     let named = Location { port: Some(4455), user: Some("ana".into()), ..place.clone() };
     assert_eq!(Location::parse("smb://ana@filer:4455/demo/a/b c.txt"), Ok(named));
+    let several = Location { others: vec!["::1".into(), "c".into()], port: Some(4455), ..place.clone() };
+    assert_eq!(Location::parse("smb://filer,[::1],c:4455/demo/a/b c.txt"), Ok(several.clone()));
+    assert_eq!(several.to_string(), "//filer,::1,c/demo/a/b c.txt");
     let root = Location { server: "::1".into(), port: Some(445), path: String::new(), ..place };
     assert_eq!(Location::parse("smb://[::1]:445/demo"), Ok(root));
 }
@@ -38,6 +42,9 @@ fn what_is_wrong_with_an_address_is_said() {
         ("smb://filer:0/demo/x", LocationError::Port),
         ("smb://filer:70000/demo/x", LocationError::Port),
         ("smb://filer:/demo/x", LocationError::Port),
+        ("smb://filer:445,b/demo/x", LocationError::PortInFront),
+        ("smb://filer,/demo/x", LocationError::Server),
+        ("smb://,filer/demo/x", LocationError::Server),
     ] {
         assert_eq!(Location::parse(text), Err(wrong), "{text}");
     }
