@@ -300,7 +300,7 @@ impl Client {
             self.forming.clear();
             self.servers.advance();
             match self.set_up_anew() {
-                Ok(moves) => self.names.session = moves.session,
+                Ok(_) => {}
                 Err(error) => {
                     tracing::info!(server = self.servers.name(), %error, "one of several servers is not there");
                     self.channels = kept;
@@ -318,6 +318,7 @@ impl Client {
     /// The session is at another server than before: what was learnt of the old one does not hold.
     pub(super) fn forget_old_server(&mut self) {
         self.options.server_guid = None;
+        self.is_validated = false;
         self.targets.retain(|target| target.address.is_none());
         self.remakes.truncate(self.targets.len());
     }
